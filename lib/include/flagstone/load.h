@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// A rank's reader, its plan, and two ways to get bytes: view (no copy) and load (into your
+/// memory).
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "flagstone/backend.h"
+#include "flagstone/export.h"
+#include "flagstone/memory.h"
+#include "flagstone/partition.h"
+#include "flagstone/status.h"
+#include "flagstone/value.h"
+
+namespace flagstone {
+
+struct LoadOptions {
+  bool verify =
+      true;  ///< False: bytes are used as they are. Headers and indexes are checked all the same.
+  bool replicated = false;  ///< Also what replicated partitions give this rank, read once a node.
+  std::vector<std::string> roles;  ///< Only these roles; empty: all.
+  Backend backend = Backend::kAuto;
+  uint32_t queue_depth = 0;            ///< Reads in flight; 0: chosen.
+  HostAllocator* allocator = nullptr;  ///< For Allocate; null: PageAllocator().
+  /// Called now and then from the thread in Load with wanted bytes done so far and in total.
+  std::function<void(uint64_t, uint64_t)> progress;
+};
+
+/// What a load did. Counts are exact.
+struct LoadReport {
+  uint64_t wanted_bytes = 0;
+  uint64_t read_bytes =
+      0;  ///< Segment bytes read, rounding and over-read included (a view: bytes verified).
+  uint64_t verified_bytes = 0;
+  uint64_t metadata_bytes = 0;     ///< Manifest, headers, indexes, digest pages.
+  uint64_t read_calls = 0;         ///< Reads submitted for segment bytes.
+  uint64_t files_opened = 0;       ///< Rank files.
+  uint64_t peak_buffer_bytes = 0;  ///< Buffers of the library itself, above the destination.
+  double seconds = 0;
+  std::string backend;
+  std::string backend_reason;
+};
+
+/// What a rank gets of one role of one partition: its slices in order, packed (members of whole and
+/// replicated partitions each begin on 64 bytes).
+struct SegmentInfo {
+  PartitionId partition;
+  std::string role;
+  DType dtype = DType::kFloat32;
+  RoleForm form = RoleForm::kAligned;
+  bool replicated = false;
+  uint64_t bytes = 0;             ///< Size of the destination that Load fills.
+  std::vector<Slice> slices;      ///< Members index the partition's members.
+  std::vector<uint64_t> offsets;  ///< Byte offset of each slice in the segment.
+};
+
+/// Read-only bytes of a mapped segment or tensor. Owns its share of the mapping: it may outlive
+/// reader and checkpoint.
+class FLAGSTONE_EXPORT View {
+ public:
+  View() = default;
+  View(std::span<const std::byte> bytes, std::shared_ptr<const void> mapping)
+      : bytes_(bytes), mapping_(std::move(mapping)) {}
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::shared_ptr<const void>& mapping() const { return mapping_; }
+
+ private:
+  std::span<const std::byte> bytes_;
+  std::shared_ptr<const void> mapping_;
+};
+
+/// Where the bytes of one segment go.
+struct Destination {
+  PartitionId partition;
+  std::string role;
+  std::span<std::byte> memory;  ///< SegmentInfo::bytes long; or empty when there is a sink.
+  Sink* sink = nullptr;
+};
+
+/// The reads that carry saved slices to wanted slices, known before the first read.
+struct FLAGSTONE_EXPORT Plan {
+  /// `length` bytes at `file_offset` of rank `rank`'s file go to `destination_offset` of wanted
+  /// segment `segment`.
+  struct Run {
+    uint32_t rank = 0;
+    uint32_t segment = 0;
+    uint64_t file_offset = 0;
+    uint64_t destination_offset = 0;
+    uint64_t length = 0;
+  };
+  std::vector<SegmentInfo> segments;
+  std::vector<Run> runs;
+  uint64_t wanted_bytes = 0;
+  uint64_t read_bytes =
+      0;  ///< With what is read beside the wanted bytes so that they can be verified.
+  uint32_t files = 0;
+};
+
+/// Memory that fits a rank's segments: one buffer a segment, congruent with the file so that direct
+/// reads need no copy.
+struct RankMemory {
+  std::vector<HostBuffer> buffers;  ///< As RankReader::segments().
+  std::vector<Destination> destinations;
+};
+
+/// Reads what one rank saved. Thread-safe; cheap to copy.
+class FLAGSTONE_EXPORT RankReader {
+ public:
+  uint32_t rank() const;
+  /// What this rank gets, in the order of the rank file; replicated segments come last.
+  const std::vector<SegmentInfo>& segments() const;
+  const Plan& plan() const;
+
+  /// Map this rank's segment of a role and return its bytes without copying.
+  ///
+  /// The bytes are verified first, in windows of 1 MiB (LoadOptions::verify = false skips it). The
+  /// view is read-only: writing through it is a segmentation fault. Cost: one pass over the bytes,
+  /// no private memory. Errors: kNotFound (nearest names are listed), kCorruption (names file,
+  /// segment, chunk and offset); kUnsupported for a replicated segment whose members lie in several
+  /// files (use ViewTensor).
+  Result<View> ViewSegment(std::string_view partition, std::string_view role,
+                           LoadReport* report = nullptr) const;
+  /// Map this rank's slice of one tensor; verifies only the chunks it touches.
+  Result<View> ViewTensor(std::string_view partition, std::string_view role,
+                          std::string_view tensor, LoadReport* report = nullptr) const;
+
+  /// Read segments into the caller's memory or sinks. After an error the content of the
+  /// destinations is undefined. Reads go straight into memory where (address - file offset) is 0
+  /// modulo the device's memory alignment.
+  Result<LoadReport> Load(std::span<const Destination> destinations) const;
+  /// Memory for all segments, from LoadOptions::allocator.
+  Result<RankMemory> Allocate() const;
+
+  /// The value of a plain role. Errors: kNotFound; kCorruption names both ranks when they saved
+  /// unlike values.
+  Result<Value> Plain(std::string_view partition, std::string_view role,
+                      std::string_view tensor) const;
+  /// What SetRankState was given; null if nothing. Arrays above 4 KiB are read and verified at this
+  /// call.
+  Result<Value> RankState() const;
+  /// Bytes of metadata read so far: manifest, header, index, digest pages.
+  uint64_t metadata_bytes() const;
+
+  class Impl;
+  explicit RankReader(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+
+ private:
+  std::shared_ptr<const Impl> impl_;
+};
+
+}  // namespace flagstone
