@@ -61,7 +61,8 @@ flagstone_part_result(URING "${missing}")
 
 # --- LibTorch, out of the torch wheel ----------------------------------------------------------------------------
 # find_package(Torch) on a CUDA wheel fails without every CUDA library it was built with, although a program that
-# uses the CPU part needs none of them. So the three libraries are imported by hand.
+# uses the CPU part needs none of them. So its two libraries are imported by hand; libtorch.so itself is an empty stub
+# that would only pull in the CUDA ones.
 flagstone_part(TORCH "The torch adapter, by LibTorch from the torch wheel in .venv")
 set(FLAGSTONE_TORCH_ROOT "" CACHE PATH "Folder of the torch package (default: the one in .venv)")
 set(missing "")
@@ -74,21 +75,21 @@ if(NOT FLAGSTONE_WITH_TORCH STREQUAL "OFF")
     set(missing "there is no torch package in .venv (make setup installs it)")
   else()
     list(GET torch_root 0 torch_root)
-    foreach(file IN ITEMS lib/libtorch.so lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/types.h)
+    foreach(file IN ITEMS lib/libtorch_cpu.so lib/libc10.so include/torch/csrc/api/include/torch/types.h)
       if(NOT EXISTS "${torch_root}/${file}")
         set(missing "${torch_root} has no ${file}")
       endif()
     endforeach()
   endif()
   if(NOT missing)
-    foreach(library IN ITEMS c10 torch_cpu torch)
+    foreach(library IN ITEMS c10 torch_cpu)
       add_library(flagstone_${library} SHARED IMPORTED)
       set_target_properties(flagstone_${library} PROPERTIES
         IMPORTED_LOCATION "${torch_root}/lib/lib${library}.so"
         INTERFACE_INCLUDE_DIRECTORIES "${torch_root}/include;${torch_root}/include/torch/csrc/api/include")
     endforeach()
     add_library(flagstone_libtorch INTERFACE)
-    target_link_libraries(flagstone_libtorch INTERFACE flagstone_torch flagstone_torch_cpu flagstone_c10 Threads::Threads)
+    target_link_libraries(flagstone_libtorch INTERFACE flagstone_torch_cpu flagstone_c10 Threads::Threads)
   endif()
 endif()
 flagstone_part_result(TORCH "${missing}")
