@@ -40,13 +40,15 @@ find_package(PkgConfig REQUIRED)
 # flatbuffers_generate_headers(), so flagstone_compile_schemas() below calls flatc itself.
 find_package(FlatBuffers CONFIG REQUIRED)
 pkg_check_modules(XXHASH REQUIRED libxxhash)
+find_package(nlohmann_json 3 CONFIG REQUIRED)
 
-# Both are used as headers alone (XXH_INLINE_ALL; FlatBuffers' builder and verifier are inline), so that neither
+# All three are used as headers alone (XXH_INLINE_ALL; FlatBuffers' builder and verifier are inline), so that none
 # becomes a link dependency of flagstone and of those who link it.
 add_library(flagstone_third_party_headers INTERFACE)
 target_include_directories(flagstone_third_party_headers SYSTEM INTERFACE
   ${XXHASH_INCLUDE_DIRS}
-  $<TARGET_PROPERTY:flatbuffers::flatbuffers,INTERFACE_INCLUDE_DIRECTORIES>)
+  $<TARGET_PROPERTY:flatbuffers::flatbuffers,INTERFACE_INCLUDE_DIRECTORIES>
+  $<TARGET_PROPERTY:nlohmann_json::nlohmann_json,INTERFACE_INCLUDE_DIRECTORIES>)
 
 # --- io_uring ----------------------------------------------------------------------------------------------------
 flagstone_part(URING "Read and write through io_uring, by liburing")
@@ -104,7 +106,6 @@ unset(missing)
 # --- Command line ------------------------------------------------------------------------------------------------
 if(PROJECT_IS_TOP_LEVEL)
   find_package(CLI11 CONFIG REQUIRED)
-  find_package(nlohmann_json 3 CONFIG REQUIRED)
 endif()
 
 # --- Tests and benchmarks ----------------------------------------------------------------------------------------
