@@ -65,14 +65,15 @@ def add_run(folder, totals):
         totals.skip(f"[{who}] all tests", one_line(skipped.read_text()))
         return
     report = folder / "ctest.xml"
-    if not report.exists():
+    cases = list(ElementTree.parse(report).getroot().iter("testcase")) if report.exists() else []
+    if not cases:
         totals.failures.append(f"[{who}] ctest ran no test")
         return
     reports = {}
     for path in sorted((folder / "gtest").glob("*.xml")):
         # A program that runs twice numbers its second report.
         reports.setdefault(re.sub(r"_\d+$", "", path.stem), []).append(path)
-    for case in ElementTree.parse(report).getroot().iter("testcase"):
+    for case in cases:
         name = f"[{who}] {case.get('name')}"
         status = case.get("status")
         own = reports.pop(case.get("name"), [])
