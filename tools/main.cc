@@ -26,21 +26,31 @@ constexpr char kFooter[] =
 
 void DeclareCommands(CLI::App& app, Invocation& invocation) {
   app.set_version_flag("--version", "flagstone " + std::string(LibraryVersion()));
-  app.add_flag("--json", invocation.json, "Print one JSON object on stdout");
   app.require_subcommand(1);
-  app.fallthrough();
   app.footer(kFooter);
   AddSynth(app, invocation);
   AddInspect(app, invocation);
   AddVerify(app, invocation);
   AddList(app, invocation);
   AddLoad(app, invocation);
+  const auto add_json = [&](CLI::App& to) {
+    to.add_flag("--json", invocation.json, "Print one JSON object on stdout");
+  };
+  add_json(app);
+  for (CLI::App* const command : app.get_subcommands(/*filter=*/nullptr)) add_json(*command);
 }
 
 // The name of the command that was given, or "" before one was recognised.
 std::string CommandName(const CLI::App& app) {
   const auto commands = app.get_subcommands();
   return commands.empty() ? "" : commands.front()->get_name();
+}
+
+// CLI11 says of an unknown command only that one is required.
+std::string UsageMessage(const CLI::App& app, const CLI::ParseError& error, int argc, char** argv) {
+  const std::string message = error.what();
+  if (!app.get_subcommands().empty() || argc < 2 || argv[1][0] == '-') return message;
+  return "there is no command '" + std::string(argv[1]) + "'";
 }
 
 ExitCode RunGuarded(const Invocation& invocation, const Output& output,
@@ -79,7 +89,7 @@ int Main(int argc, char** argv) {
       return std::string_view(argument) == "--json";
     });
     const Output output(CommandName(app), json);
-    return output.Finish(output.Usage(error.what()));
+    return output.Finish(output.Usage(UsageMessage(app, error, argc, argv)));
   }
   return Run(invocation, Output(CommandName(app), invocation.json));
 }

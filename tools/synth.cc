@@ -314,7 +314,7 @@ void AddSynth(CLI::App& app, Invocation& invocation) {
             "ZeRO stage: 0 all replicated, 1 and 2 optimizer state cut, 3 weights too (default 2)",
             0, 3);
   AddUint32(*command, "--world", arguments->world, "Ranks that save (default 1)", 1, 65536);
-  AddSize(*command, "--seed", arguments->seed, "Seed of the values (default 0)");
+  AddSize(*command, "--seed", arguments->seed, "Seed of the values (default 0)")->type_name("N");
   AddInteger(*command, "--step", arguments->step, "Training step that the checkpoint is of");
   command->add_flag("--sparse", arguments->sparse, "Every element is 0 and takes no room on disk");
   command->add_flag("--manifest-only", arguments->manifest_only,
