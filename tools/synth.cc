@@ -13,9 +13,11 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <span>
 #include <string>
 #include <thread>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "arguments.h"
@@ -59,26 +61,48 @@ struct Rank {
   Status status;
 };
 
+// Where a role's bytes come from: one source for the segment, or, of a replicated partition, one
+// for each tensor that this rank stores.
+Status AddRole(const SynthArguments& arguments, const Layout& layout, const Partition& partition,
+               const Role& role, std::span<const Slice> stored, Rank& rank) {
+  const auto make_source = [&](std::span<const Slice> slices) -> SynthSource& {
+    return rank.sources.emplace_back(arguments.seed_or_default(), arguments.sparse, layout,
+                                     partition, role, slices);
+  };
+  if (!std::holds_alternative<ReplicatedCut>(partition.cut)) {
+    return rank.writer->Add(partition.id, role.name, make_source(stored));
+  }
+  for (size_t i = 0; i < stored.size(); ++i) {
+    const Tensor& tensor = layout.tensors[partition.members[stored[i].member].tensor];
+    const Status status = rank.writer->AddTensor(partition.id, role.name, tensor.name,
+                                                 make_source(stored.subspan(i, 1)));
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+Status AddPlainRole(const SynthArguments& arguments, const Layout& layout,
+                    const Partition& partition, const Role& role, std::span<const Slice> stored,
+                    Rank& rank) {
+  for (const Slice& slice : stored) {
+    const Tensor& tensor = layout.tensors[partition.members[slice.member].tensor];
+    const Status status =
+        rank.writer->AddPlain(partition.id, role.name, tensor.name, arguments.step.value_or(0));
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
 // Gives the writer what this rank stores of one partition.
 Status AddPartition(const SynthArguments& arguments, const Layout& layout,
-                    const Partition& partition, uint32_t rank_number, Rank& rank) {
-  Result<std::vector<Slice>> stored = StoredSlices(layout, partition.id, rank_number);
+                    const Partition& partition, uint32_t number, Rank& rank) {
+  Result<std::vector<Slice>> stored = StoredSlices(layout, partition.id, number);
   if (!stored.ok()) return stored.status();
   const std::vector<Slice>& slices = rank.slices.emplace_back(*std::move(stored));
-  if (slices.empty()) return Status();
   for (const Role& role : partition.roles) {
-    if (role.form == RoleForm::kPlain) {
-      for (const Slice& slice : slices) {
-        const Tensor& tensor = layout.tensors[partition.members[slice.member].tensor];
-        const Status status =
-            rank.writer->AddPlain(partition.id, role.name, tensor.name, arguments.step.value_or(0));
-        if (!status.ok()) return status;
-      }
-      continue;
-    }
-    SynthSource& source = rank.sources.emplace_back(arguments.seed_or_default(), arguments.sparse,
-                                                    layout, partition, role, slices);
-    const Status status = rank.writer->Add(partition.id, role.name, source);
+    const Status status = role.form == RoleForm::kPlain
+                              ? AddPlainRole(arguments, layout, partition, role, slices, rank)
+                              : AddRole(arguments, layout, partition, role, slices, rank);
     if (!status.ok()) return status;
   }
   return Status();
