@@ -176,7 +176,7 @@ struct Partition {
   std::vector<RankList>
       replicas;  ///< Further lists of the same length whose ranks hold the same pieces (HSDP).
   std::vector<Member> members;  ///< In the order in which a flat rule concatenates them.
-  std::vector<Role> roles;
+  std::vector<Role> roles;      ///< At most 256.
   CutRule cut;
 
   bool operator==(const Partition&) const = default;
@@ -184,7 +184,7 @@ struct Partition {
 
 /// Everything a checkpoint says about a model and about who holds what of it.
 struct Layout {
-  uint32_t world_size = 1;
+  uint32_t world_size = 1;  ///< 1 to 2^20.
   std::vector<Tensor> tensors;
   std::vector<Partition> partitions;
   std::vector<ParameterGroup> groups;
@@ -205,13 +205,15 @@ struct Slice {
 /// has exactly one owner.
 ///
 /// Errors: kInvalidArgument names the tensor or partition and the range; kUnsupported for what this
-/// version cannot cut. Cost: O(tensors + members + cuts + pieces log pieces), independent of the
-/// number of elements.
+/// version cannot cut. Cost: O(tensors + members + cuts + pieces log pieces), independent of ranks
+/// and elements; for a tensor that is in several partitions also their roles.
 FLAGSTONE_EXPORT Status ValidateLayout(const Layout& layout);
 
 /// The slices that `rank` holds of a partition, in the order of its segment; empty when it holds
-/// none. For a replicated partition: all members, whole. The layout must be valid. Cost: O(members
-/// or own pieces).
+/// none. For a replicated partition: all members, whole. A slice without elements stands only for a
+/// member without any, of a whole or replicated partition. The partition is checked first; the rest
+/// of the layout is taken as valid. Errors: kNotFound (nearest ids are listed), kInvalidArgument
+/// (the rank is not in the world), those of ValidateLayout. Cost: O(members + cuts or pieces).
 FLAGSTONE_EXPORT Result<std::vector<Slice>> HeldSlices(const Layout& layout,
                                                        std::string_view partition, uint32_t rank);
 

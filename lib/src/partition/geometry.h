@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// One partition with its sums made once: who holds and stores what, and where it lies in a
+/// segment.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "flagstone/partition.h"
+
+namespace flagstone::partition {
+
+/// Segments of whole and replicated partitions begin each member on this many bytes.
+inline constexpr uint64_t kMemberAlignment = 64;
+
+/// One slice of a segment and where its bytes lie in it.
+struct SegmentPiece {
+  Slice slice;  ///< For an attached role: [0, elements of the member's value).
+  uint64_t byte_offset = 0;
+  uint64_t byte_size = 0;
+
+  bool operator==(const SegmentPiece&) const = default;
+};
+
+/// A rank's segment of one role. Packed for flat, per tensor and explicit; members on 64 bytes for
+/// whole and replicated.
+struct Segment {
+  std::vector<SegmentPiece> pieces;
+  uint64_t bytes = 0;  ///< End of the last piece.
+
+  bool operator==(const Segment&) const = default;
+};
+
+/// Part of a wanted slice as some rank stores it.
+struct StoredPiece {
+  uint32_t rank_index = 0;
+  Slice slice;
+  uint64_t byte_offset = 0;  ///< In that rank's segment.
+};
+
+/// Position of a global rank in the rank list of a valid partition or, failing that, in a replica
+/// list.
+std::optional<uint32_t> HolderIndex(const Partition& partition, uint32_t rank);
+
+/// Who stores which part, for many questions about one partition. Borrowed: the layout must outlive
+/// it and be valid. Thread-safe; copies share what they have worked out.
+class Geometry {
+ public:
+  /// Cost: O(members or pieces), independent of ranks and elements.
+  Geometry(const Layout& layout, uint32_t partition);
+
+  const Layout& layout() const { return *layout_; }
+  const Partition& partition() const { return layout_->partitions[index_]; }
+  /// Elements of the tensor itself.
+  uint64_t member_elements(uint32_t member) const { return elements_[member]; }
+  /// Elements of a member's value of a role: of the tensor's shape, or of an attached role's own.
+  uint64_t role_elements(uint32_t role, uint32_t member) const;
+
+  /// Per tensor: elements of a piece that is not the last one; all cuts of the member are multiples
+  /// of it.
+  uint64_t even_piece_elements(uint32_t member) const { return even_[member].length; }
+
+  /// What position `rank_index` of the rank list (or of a replica list) holds / stores, in the
+  /// order of its segment. Slices are not empty, but for members without elements of whole and
+  /// replicated partitions. Cost: O(members or own pieces).
+  std::vector<Slice> Held(uint32_t rank_index) const;
+  std::vector<Slice> Stored(uint32_t rank_index) const;
+
+  /// The segment of a role (not plain) made of those slices.
+  Segment HeldSegment(uint32_t role, uint32_t rank_index) const;
+  Segment StoredSegment(uint32_t role, uint32_t rank_index) const;
+
+  /// Who stores elements [begin, end) of a member of an aligned role (or the whole of an attached
+  /// one), in rising order of elements, each element once; nothing when there are none. Cost:
+  /// O(log) + pieces met; for per tensor O(members) once a rank met, with one number kept for every
+  /// 32 members.
+  std::vector<StoredPiece> FindStored(uint32_t role, uint32_t member, uint64_t begin,
+                                      uint64_t end) const;
+  /// The same, appended to `out`.
+  void AppendStored(uint32_t role, uint32_t member, uint64_t begin, uint64_t end,
+                    std::vector<StoredPiece>& out) const;
+
+  /// Position of a global rank in the rank list or, failing that, in a replica list.
+  std::optional<uint32_t> HolderIndex(uint32_t rank) const {
+    return partition::HolderIndex(partition(), rank);
+  }
+  /// The global rank at a position of the rank list. Cost: O(log ranges).
+  uint32_t RankAt(uint32_t rank_index) const;
+
+ private:
+  // How a member is cut by the per-tensor rule: ranks 0 .. pieces - 1 have `length` elements each,
+  // the last of them what is left, later ranks none.
+  struct EvenPieces {
+    uint64_t length = 0;
+    uint32_t pieces = 0;
+  };
+  struct Cache;
+
+  void SetUpPerTensor(CutUnit unit);
+  void SetUpExplicit(const std::vector<ExplicitPiece>& pieces);
+  const std::vector<uint32_t>* Owners() const;
+  std::pair<uint64_t, uint64_t> EvenRange(uint32_t member, uint32_t rank_index) const;
+  uint64_t EvenOffset(uint32_t member, uint32_t rank_index) const;
+  uint64_t OwnedOffset(uint32_t role, uint32_t member) const;
+  std::vector<Slice> FlatSlices(uint32_t rank_index) const;
+  std::vector<Slice> EvenSlices(uint32_t rank_index) const;
+  std::vector<Slice> OwnedSlices(uint32_t rank_index) const;
+  std::vector<Slice> ExplicitSlices(uint32_t rank_index) const;
+  Segment MakeSegment(uint32_t role, const std::vector<Slice>& slices) const;
+
+  const Layout* layout_;
+  uint32_t index_;
+  uint32_t rank_count_ = 0;
+  std::vector<uint32_t> range_starts_;  // position of each range's first rank in the rank list
+  std::vector<uint64_t> elements_;      // per member
+  std::vector<uint64_t> starts_;        // flat: elements before each member; one more at the end
+  std::vector<EvenPieces> even_;        // per tensor: per member
+  std::vector<uint32_t> by_rank_;    // whole, replicated: members by storing rank; explicit: pieces
+  std::vector<uint32_t> by_member_;  // explicit: pieces by member and first element
+  std::vector<uint64_t>
+      piece_starts_;  // explicit: elements before each piece in its rank's segment
+  std::shared_ptr<Cache> cache_;
+};
+
+}  // namespace flagstone::partition

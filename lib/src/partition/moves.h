@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// Plan(saved, wanted): the byte ranges of saved segments that make a rank's wanted segments.
+/// Arithmetic alone.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "flagstone/partition.h"
+#include "flagstone/status.h"
+
+namespace flagstone::partition {
+
+/// A segment of the rank that loads.
+struct WantedSegment {
+  uint32_t partition = 0;  ///< In the wanted layout.
+  uint32_t role = 0;
+  uint64_t bytes = 0;
+};
+
+/// `length` bytes at `source_offset` of a saved segment go to `target_offset` of a wanted one.
+struct Move {
+  uint32_t wanted = 0;  ///< Index in Moves::segments.
+  uint64_t target_offset = 0;
+  uint32_t saved_rank = 0;       ///< Global rank whose file it is.
+  uint32_t saved_partition = 0;  ///< In the saved layout.
+  uint32_t saved_role = 0;
+  uint64_t source_offset = 0;  ///< In the saved segment.
+  uint64_t length = 0;         ///< Not 0.
+
+  bool operator==(const Move&) const = default;
+};
+
+struct Moves {
+  /// In the order of the wanted layout, those of replicated partitions last. A rank that stands in
+  /// a partition has a segment of each role, be it of 0 bytes; of a partition in which it does not
+  /// stand it has none.
+  std::vector<WantedSegment> segments;
+  /// By wanted segment and target offset; neighbours that continue each other are joined. Where
+  /// both sides put members on 64 bytes, the padding between members is carried with them; what no
+  /// move carries of a segment is padding.
+  std::vector<Move> moves;
+};
+
+struct MoveOptions {
+  bool replicated = false;  ///< Also what replicated partitions of the wanted layout give the rank.
+  std::vector<std::string> roles;  ///< Only these; empty: all.
+};
+
+/// The moves that fill the segments of `rank` in the wanted layout. Both layouts must be valid.
+///
+/// Every wanted element is carried exactly once, else an error before anything is read.
+/// Tensors are matched by name (or alias), roles by name; plain roles have no segments.
+/// All members of the partitions in which the rank stands are checked, not only its own slices, so
+/// that the ranks of a partition fail alike. Errors: kNotFound (a tensor or role that the
+/// checkpoint lacks, nearest names listed; a role of the options that no partition wants),
+/// kInvalidArgument (shape, dtype or form that differs: both shown; a rank outside of the wanted
+/// world). Where saved and wanted partition are equal the segment is one move. Cost: O(members of
+/// the partitions met + slices wanted + slices met).
+Result<Moves> PlanMoves(const Layout& saved, const Layout& wanted, uint32_t rank,
+                        const MoveOptions& options);
+
+}  // namespace flagstone::partition
