@@ -120,6 +120,19 @@ std::string Hex(std::span<const std::byte> bytes) {
   return out;
 }
 
+std::optional<std::vector<std::byte>> FromHex(std::string_view text, size_t count) {
+  if (text.size() != 2 * count) return std::nullopt;
+  std::vector<std::byte> bytes(count);
+  for (size_t i = 0; i < count; ++i) {
+    unsigned value = 0;
+    const char* const end = text.data() + 2 * i + 2;
+    const auto [stopped, error] = std::from_chars(text.data() + 2 * i, end, value, 16);
+    if (error != std::errc() || stopped != end) return std::nullopt;
+    bytes[i] = static_cast<std::byte>(value);
+  }
+  return bytes;
+}
+
 std::string ShapeText(std::span<const uint64_t> shape) {
   std::string out = "[";
   for (size_t i = 0; i < shape.size(); ++i) out += Join(i > 0 ? ", " : "", shape[i]);

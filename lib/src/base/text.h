@@ -8,6 +8,7 @@
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -57,6 +58,9 @@ std::string NearestNames(std::string_view wanted, const std::vector<std::string>
 
 /// Lower-case hexadecimal.
 std::string Hex(std::span<const std::byte> bytes);
+
+/// The inverse; nullopt when it is not 2 * `count` hexadecimal digits.
+std::optional<std::vector<std::byte>> FromHex(std::string_view text, size_t count);
 
 /// "[2, 3]".
 std::string ShapeText(std::span<const uint64_t> shape);
