@@ -1,0 +1,347 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/open.h"
+
+#include <array>
+#include <utility>
+
+#include "base/endian.h"
+#include "base/macros.h"
+#include "base/range.h"
+#include "base/text.h"
+#include "format/header.h"
+#include "format/placement.h"
+#include "store/names.h"
+#include "store/publish.h"
+
+namespace flagstone::store {
+namespace {
+
+using base::Join;
+using base::Quote;
+
+Status Corrupt(const path& file, std::string message,
+               std::optional<uint64_t> offset = std::nullopt) {
+  return Status(StatusCode::kCorruption, std::move(message), {file.string(), "", offset});
+}
+
+// Why a path holds no checkpoint, in words that help.
+Status DescribeAbsence(io::FileSystem& fs, const path& given) {
+  const ErrorPlace place{given.string(), "", std::nullopt};
+  const auto info = fs.Stat(given);
+  if (!info.ok()) return info.status();
+  if (info->type == io::FileInfo::Type::kDirectory) {
+    std::string hint = "it has neither manifest.flagstone nor latest";
+    if (const auto names = fs.List(given); names.ok()) {
+      for (const std::string& name : *names) {
+        const NameKind kind = ParseName(name).kind;
+        if (kind == NameKind::kRankFile || kind == NameKind::kPrivate ||
+            kind == NameKind::kTemporaryManifest) {
+          hint = "it holds an unfinished save, which was never published";
+        }
+        if (fs.Stat(given / name / format::kManifestName).ok()) {
+          return Status(StatusCode::kNotFound,
+                        Join(Quote(given.string()),
+                             " is a directory of checkpoints without 'latest'; name one of them, "
+                             "for example ",
+                             Quote((given / name).string())),
+                        place);
+        }
+      }
+      if (names->empty()) hint = "it is empty";
+    }
+    return Status(StatusCode::kInvalidArgument,
+                  Join(Quote(given.string()), " is not a checkpoint: ", hint), place);
+  }
+  std::array<std::byte, 4096> front{};
+  uint64_t filled = 0;
+  if (auto file = fs.Open(given, {io::OpenOptions::Mode::kRead, false}); file.ok()) {
+    if (const auto got = (*file)->ReadAt(0, front); got.ok()) filled = *got;
+  } else {
+    return file.status();
+  }
+  return Status(StatusCode::kInvalidArgument,
+                Join(Quote(given.string()),
+                     " is not a checkpoint, which is a directory, but a file (looks like ",
+                     format::DescribeForeign(std::span(front).first(filled)), ")"),
+                place);
+}
+
+Result<OpenedManifest> OpenIn(io::FileSystem& fs, const path& directory) {
+  FLAGSTONE_ASSIGN_OR_RETURN(ManifestFile file, ReadManifestFile(fs, directory));
+  return OpenedManifest{directory, std::move(file.manifest), file.header, file.bytes};
+}
+
+Result<OpenedManifest> OpenLatest(io::FileSystem& fs, const path& root) {
+  Status gone;
+  // A `latest` whose target is gone was moved meanwhile: read once more.
+  for (int look = 0; look < 2; ++look) {
+    FLAGSTONE_ASSIGN_OR_RETURN(const auto latest, ReadLatest(fs, root));
+    if (!latest) return DescribeAbsence(fs, root);
+    auto opened = OpenIn(fs, root / latest->name);
+    if (!opened.ok()) {
+      if (opened.status().code() != StatusCode::kNotFound) return opened;
+      gone = opened.status().Annotated(
+          Join(Quote((root / kLatestName).string()), " names ", Quote(latest->name)));
+      continue;
+    }
+    const std::string save_id = base::Hex(opened->manifest.save_id);
+    if (latest->save_id.empty() || latest->save_id == save_id) return opened;
+    gone = Status(StatusCode::kCorruption,
+                  Join(Quote((root / kLatestName).string()), " names save ", latest->save_id,
+                       " of ", Quote(latest->name), ", but there is save ", save_id,
+                       "; open the checkpoint by its own path if that one is meant"),
+                  {(root / kLatestName).string(), "", std::nullopt});
+  }
+  return gone;
+}
+
+}  // namespace
+
+Result<OpenedManifest> OpenManifest(io::FileSystem& fs, const path& given) {
+  auto opened = OpenIn(fs, given);
+  // A file in place of the directory, or a part of the path that is none, says kInvalidArgument or
+  // kNotFound by errno.
+  if (opened.ok() || (opened.status().code() != StatusCode::kNotFound &&
+                      opened.status().code() != StatusCode::kInvalidArgument)) {
+    return opened;
+  }
+  const auto manifest_info = fs.Stat(given / format::kManifestName);
+  if (manifest_info.ok()) return opened;  // it is there; what is wrong with it was said
+  const auto info = fs.Stat(given);
+  if (info.ok() && info->type == io::FileInfo::Type::kDirectory) return OpenLatest(fs, given);
+  return DescribeAbsence(fs, given);
+}
+
+// The index is the last thing in a file: its place follows from the lengths in the manifest.
+uint64_t IndexOffsetOf(const format::RankFileEntry& entry) {
+  return entry.file_length - base::AlignUp(entry.index_length, base::kPageBytes);
+}
+
+std::string RankFileNameOf(const format::Manifest& manifest, uint32_t rank) {
+  return format::RankFileName(rank, manifest.save_id);
+}
+
+Status RequireData(const OpenedManifest& opened) {
+  if ((opened.manifest.required_features & format::kFeatureNoData) == 0) return {};
+  return Status(StatusCode::kUnsupported,
+                Join(Quote(opened.directory.string()),
+                     " carries the feature 'no-data': it is a manifest to plan with and "
+                     "has no bytes to load or verify"),
+                {opened.directory.string(), "", std::nullopt});
+}
+
+std::string SegmentName(const format::PlacedSegment& segment) {
+  return segment.partition.empty() ? segment.role : Join(segment.partition, "/", segment.role);
+}
+
+Status ChunkMismatch(const path& file, const format::PlacedSegment& segment, uint64_t chunk,
+                     uint64_t stated, uint64_t found) {
+  const uint64_t offset = segment.offset + chunk * segment.chunk_bytes;
+  const auto hex = [](uint64_t digest) {
+    std::array<std::byte, 8> bytes;
+    for (size_t i = 0; i < bytes.size(); ++i)
+      bytes[i] = static_cast<std::byte>(digest >> (56 - 8 * i));
+    return base::Hex(bytes);
+  };
+  return Status(StatusCode::kCorruption,
+                Join("wrong bytes in ", Quote(file.string()), ", segment ",
+                     Quote(SegmentName(segment)), ", chunk ", chunk, " at offset ", offset,
+                     ": digest is ", hex(found), ", saved was ", hex(stated)),
+                {file.string(), SegmentName(segment), offset});
+}
+
+Result<std::shared_ptr<io::File>> OpenRankFile(io::FileSystem& fs, const OpenedManifest& opened,
+                                               uint32_t rank) {
+  const format::Manifest& manifest = opened.manifest;
+  if (rank >= manifest.files.size()) {
+    return Status(StatusCode::kNotFound,
+                  Join(Quote(opened.directory.string()), " was saved by ranks 0 to ",
+                       manifest.files.size() - 1, "; there is no rank ", rank));
+  }
+  FLAGSTONE_RETURN_IF_ERROR(RequireData(opened));
+  const format::RankFileEntry& entry = manifest.files[rank];
+  const path name = opened.directory / RankFileNameOf(manifest, rank);
+  auto file = fs.Open(name, {io::OpenOptions::Mode::kRead, false});
+  if (!file.ok()) {
+    if (file.status().code() != StatusCode::kNotFound) return file.status();
+    const auto now = PublishedSaveId(fs, opened.directory);
+    if (now.ok() && *now && **now != base::Hex(manifest.save_id)) {
+      return Status(StatusCode::kNotFound,
+                    Join("checkpoint ", Quote(opened.directory.string()), " was replaced by save ",
+                         **now, "; open it again"),
+                    {opened.directory.string(), "", std::nullopt});
+    }
+    return Status(
+        StatusCode::kNotFound,
+        Join("rank file ", Quote(name.string()), " (", entry.file_length, " bytes) is missing"),
+        {name.string(), "", std::nullopt});
+  }
+  FLAGSTONE_ASSIGN_OR_RETURN(const io::FileInfo info, (*file)->Info());
+  if (info.size != entry.file_length) {
+    return Corrupt(name, Join("rank file ", Quote(name.string()),
+                              info.size < entry.file_length ? " is truncated" : "", ": have ",
+                              info.size, " bytes, need ", entry.file_length));
+  }
+  return std::shared_ptr<io::File>(*std::move(file));
+}
+
+Status CheckRankHeader(io::File& file, const OpenedManifest& opened, uint32_t rank) {
+  const format::Manifest& manifest = opened.manifest;
+  const format::RankFileEntry& entry = manifest.files[rank];
+  const std::string name = file.path().string();
+  format::HeaderPage page;
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(file, 0, page));
+  auto header = format::DecodeHeader(page, format::FileKind::kRankFile, entry.file_length);
+  if (!header.ok()) return header.status().Annotated(Quote(name), {name, "", 0});
+  if (header->save_id == manifest.save_id && header->rank == rank &&
+      header->index_length == entry.index_length && header->index_digest == entry.index_digest &&
+      header->index_offset == IndexOffsetOf(entry)) {
+    return {};
+  }
+  return Corrupt(
+      file.path(),
+      Join("rank file ", Quote(name), " is not the one that the manifest names: it is rank ",
+           header->rank, " of save ", base::Hex(header->save_id), ", the manifest is of save ",
+           base::Hex(manifest.save_id), "; files of two saves are mixed"),
+      0);
+}
+
+Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& opened,
+                                        uint32_t rank) {
+  const format::Manifest& manifest = opened.manifest;
+  const format::RankFileEntry& entry = manifest.files[rank];
+  const std::string name = file.path().string();
+  const uint64_t offset = IndexOffsetOf(entry);
+  if (entry.index_length > entry.file_length - base::kPageBytes) {
+    return Corrupt(file.path(),
+                   Join("the manifest gives the index of ", Quote(name), " ", entry.index_length,
+                        " bytes, more than the file's ", entry.file_length));
+  }
+  std::vector<std::byte> bytes(entry.index_length);
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(file, offset, bytes));
+  if (base::DigestOf(bytes) != entry.index_digest) {
+    return Corrupt(file.path(),
+                   Join("the index of ", Quote(name), " at offset ", offset, ", ", bytes.size(),
+                        " bytes, is not what was saved"),
+                   offset);
+  }
+  auto index = format::DecodeRankIndex(bytes);
+  if (!index.ok()) return index.status().Annotated(Quote(name), {name, "", offset});
+  // The places follow from the manifest; the index only repeats them, and its arrays are its own.
+  std::vector<format::ArraySize> arrays;
+  for (const format::PlacedSegment& segment : index->placement.segments) {
+    if (segment.partition.empty())
+      arrays.push_back({segment.role == format::kClientStateRole, segment.bytes});
+  }
+  FLAGSTONE_ASSIGN_OR_RETURN(const format::RankPlacement expected,
+                             format::PlaceRankFile(manifest.layout, rank, arrays));
+  if (expected != index->placement || index->placement.index_offset != offset ||
+      index->save_id != manifest.save_id || index->rank != rank) {
+    return Corrupt(
+        file.path(),
+        Join("the index of ", Quote(name), " disagrees with the manifest on where segments lie"),
+        offset);
+  }
+  return index;
+}
+
+Result<std::shared_ptr<const RankFileReader>> RankFileReader::Open(io::FileSystem& fs,
+                                                                   const OpenedManifest& opened,
+                                                                   uint32_t rank) {
+  FLAGSTONE_ASSIGN_OR_RETURN(auto file, OpenRankFile(fs, opened, rank));
+  FLAGSTONE_RETURN_IF_ERROR(CheckRankHeader(*file, opened, rank));
+  FLAGSTONE_ASSIGN_OR_RETURN(auto index, ReadRankIndex(*file, opened, rank));
+  const uint64_t metadata = base::kPageBytes + opened.manifest.files[rank].index_length;
+  return std::shared_ptr<const RankFileReader>(
+      new RankFileReader(std::move(file), std::move(index), metadata));
+}
+
+const format::PlacedSegment* RankFileReader::Find(std::string_view partition,
+                                                  std::string_view role) const {
+  for (const format::PlacedSegment& segment : index_.placement.segments) {
+    if (segment.partition == partition && segment.role == role) return &segment;
+  }
+  return nullptr;
+}
+
+Result<std::vector<uint64_t>> RankFileReader::ReadDigests(const format::PlacedSegment& segment,
+                                                          uint64_t first, uint64_t count,
+                                                          uint64_t& bytes_read) const {
+  std::vector<uint64_t> digests;
+  if (count == 0) return digests;
+  digests.reserve(count);
+  const uint64_t begin = segment.first_chunk + first;
+  const uint64_t end = begin + count;
+  // A few pages a read, so that millions of chunks need no second copy of their digests.
+  constexpr uint64_t kPagesARead = 64;
+  const uint64_t last_page = (end - 1) / format::kDigestsPerPage;
+  std::vector<std::byte> pages;
+  for (uint64_t page = begin / format::kDigestsPerPage; page <= last_page;) {
+    const uint64_t take = std::min(kPagesARead, last_page - page + 1);
+    const uint64_t offset = index_.placement.digests_offset + page * base::kPageBytes;
+    pages.resize(take * base::kPageBytes);
+    FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, offset, pages));
+    bytes_read += pages.size();
+    for (uint64_t i = 0; i < take; ++i, ++page) {
+      const auto bytes =
+          std::span<const std::byte>(pages).subspan(i * base::kPageBytes, base::kPageBytes);
+      if (base::Digest64(bytes) != index_.page_digests[page]) {
+        return Corrupt(
+            file_->path(),
+            Join("digest page ", page, " of ", Quote(file_->path().string()), " at offset ",
+                 offset + i * base::kPageBytes, " is not what was saved; it covers segment ",
+                 Quote(SegmentName(segment))),
+            offset + i * base::kPageBytes);
+      }
+      const uint64_t page_first = page * format::kDigestsPerPage;
+      for (uint64_t k = std::max(begin, page_first);
+           k < std::min(end, page_first + format::kDigestsPerPage); ++k) {
+        digests.push_back(base::LoadLittle<uint64_t>(bytes.data() + 8 * (k - page_first)));
+      }
+    }
+  }
+  return digests;
+}
+
+Result<std::vector<std::byte>> RankFileReader::ReadArray(bool client, size_t position,
+                                                         uint64_t& bytes_read) const {
+  const std::string_view role = client ? format::kClientStateRole : format::kRankStateRole;
+  size_t seen = 0;
+  for (const format::PlacedSegment& segment : index_.placement.segments) {
+    if (!segment.partition.empty() || segment.role != role || seen++ != position) continue;
+    FLAGSTONE_ASSIGN_OR_RETURN(const auto digests,
+                               ReadDigests(segment, 0, segment.chunks(), bytes_read));
+    std::vector<std::byte> bytes(segment.padded_bytes());
+    FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, segment.offset, bytes));
+    bytes_read += bytes.size();
+    for (uint64_t chunk = 0; chunk < digests.size(); ++chunk) {
+      const uint64_t at = chunk * segment.chunk_bytes;
+      const auto part = std::span<const std::byte>(bytes).subspan(
+          at, std::min<uint64_t>(segment.chunk_bytes, bytes.size() - at));
+      const uint64_t digest = base::Digest64(part);
+      if (digest != digests[chunk])
+        return ChunkMismatch(file_->path(), segment, chunk, digests[chunk], digest);
+    }
+    bytes.resize(segment.bytes);
+    return bytes;
+  }
+  return Corrupt(file_->path(),
+                 Join(Quote(file_->path().string()), " has no array ", position, " of ", role));
+}
+
+Status FillArrays(const RankFileReader& reader, bool client, Value& value, uint64_t& bytes_read) {
+  size_t position = 0;
+  for (Array* array : format::SegmentArrays(value)) {
+    FLAGSTONE_ASSIGN_OR_RETURN(array->bytes, reader.ReadArray(client, position, bytes_read));
+    if (array->bytes.size() != format::ArraySizeBytes(*array)) {
+      return Corrupt(reader.file()->path(),
+                     Join("array ", position, " of ", client ? "client" : "rank", " state has ",
+                          array->bytes.size(), " bytes in ", Quote(reader.file()->path().string()),
+                          ", its shape needs ", format::ArraySizeBytes(*array)));
+    }
+    ++position;
+  }
+  return {};
+}
+
+}  // namespace flagstone::store

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// Opening what is published: a checkpoint by its path or through `latest`, and one rank file of
+/// it.
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "flagstone/status.h"
+#include "format/manifest.h"
+#include "format/rank_index.h"
+#include "io/file_system.h"
+
+namespace flagstone::store {
+
+/// A published manifest and where it lies.
+struct OpenedManifest {
+  std::filesystem::path directory;  ///< The checkpoint, `latest` followed.
+  format::Manifest manifest;
+  format::Header header;
+  uint64_t manifest_bytes = 0;
+};
+
+/// Open a checkpoint, or the one that `latest` in a directory of checkpoints names. Errors:
+/// Checkpoint::Open lists them.
+Result<OpenedManifest> OpenManifest(io::FileSystem& fs, const std::filesystem::path& path);
+
+/// The name of a rank's file in the checkpoint's directory.
+std::string RankFileNameOf(const format::Manifest& manifest, uint32_t rank);
+
+/// Refuse a manifest whose features say that there is no data to load or verify.
+Status RequireData(const OpenedManifest& opened);
+
+// The steps of opening a rank file, for Verify, which reports what fails and goes on where it can.
+
+/// Open a rank's file and check its length. Errors: kNotFound (missing; or replaced by another
+/// save), kCorruption.
+Result<std::shared_ptr<io::File>> OpenRankFile(io::FileSystem& fs, const OpenedManifest& opened,
+                                               uint32_t rank);
+/// Check its header page by itself and against the manifest.
+Status CheckRankHeader(io::File& file, const OpenedManifest& opened, uint32_t rank);
+/// Read and check its index, by the manifest's digest alone.
+Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& opened,
+                                        uint32_t rank);
+/// Where the index begins.
+uint64_t IndexOffsetOf(const format::RankFileEntry& entry);
+
+/// One rank file, opened and checked: length, header, index, and the index's places against the
+/// manifest's.
+class RankFileReader {
+ public:
+  /// Errors: kNotFound (missing; or replaced by another save), kCorruption (names the file and the
+  /// offset), kIoError.
+  static Result<std::shared_ptr<const RankFileReader>> Open(io::FileSystem& fs,
+                                                            const OpenedManifest& opened,
+                                                            uint32_t rank);
+
+  uint32_t rank() const { return index_.rank; }
+  const std::shared_ptr<io::File>& file() const { return file_; }
+  const format::RankIndex& index() const { return index_; }
+  /// Header page and index.
+  uint64_t metadata_bytes() const { return metadata_bytes_; }
+
+  /// The segment of a role; nullptr when this rank stores nothing of it.
+  const format::PlacedSegment* Find(std::string_view partition, std::string_view role) const;
+
+  /// The digests of chunks [first, first + count) of a segment, read from their pages and checked.
+  /// `bytes_read` grows by what was read.
+  Result<std::vector<uint64_t>> ReadDigests(const format::PlacedSegment& segment, uint64_t first,
+                                            uint64_t count, uint64_t& bytes_read) const;
+
+  /// An array segment's bytes, verified. `client` picks client state's arrays, `position` counts
+  /// among those.
+  Result<std::vector<std::byte>> ReadArray(bool client, size_t position,
+                                           uint64_t& bytes_read) const;
+
+ private:
+  RankFileReader(std::shared_ptr<io::File> file, format::RankIndex index, uint64_t metadata_bytes)
+      : file_(std::move(file)), index_(std::move(index)), metadata_bytes_(metadata_bytes) {}
+
+  std::shared_ptr<io::File> file_;
+  format::RankIndex index_;
+  uint64_t metadata_bytes_;
+};
+
+/// The error for a chunk whose bytes are not those that were saved.
+Status ChunkMismatch(const std::filesystem::path& file, const format::PlacedSegment& segment,
+                     uint64_t chunk, uint64_t stated, uint64_t found);
+
+/// "partition/role", as messages and reports name a segment.
+std::string SegmentName(const format::PlacedSegment& segment);
+
+/// Read all arrays above 4 KiB of a decoded value from a rank file and put their bytes in place.
+Status FillArrays(const RankFileReader& reader, bool client, Value& value, uint64_t& bytes_read);
+
+}  // namespace flagstone::store

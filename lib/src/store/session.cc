@@ -1,0 +1,644 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/session.h"
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <utility>
+
+#include "base/macros.h"
+#include "base/text.h"
+#include "format/layout_codec.h"
+#include "partition/normalize.h"
+
+namespace flagstone::store {
+namespace {
+
+using base::Join;
+using base::Quote;
+
+// A board call that takes longer than this is trouble, not waiting: waiting is done by asking
+// again.
+constexpr auto kBoardPatience = std::chrono::seconds(30);
+constexpr auto kShortestPause = std::chrono::microseconds(500);
+constexpr auto kLongestPause = std::chrono::milliseconds(25);
+// Looking a process up costs a few system calls; often enough to notice a death at once, rarely
+// enough not to matter.
+constexpr auto kLivenessInterval = std::chrono::milliseconds(100);
+
+std::string Seconds(std::chrono::milliseconds time) {
+  return Join(time.count() / 1000, ".", time.count() % 1000 / 100, " s");
+}
+
+}  // namespace
+
+Session::Session(SessionOptions options)
+    : options_(std::move(options)), leads_(options_.self.rank == 0), started_(Clock::now()) {
+  answer_.owner = options_.self;
+  answer_.declaration = options_.declaration.digest;
+  answer_.client_state = options_.declaration.client_state;
+  coordinator_changed_ = started_;
+  last_beat_ = started_;
+  collect_progress_ = started_;
+}
+
+Session::~Session() = default;
+
+void Session::Follow() {
+  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+}
+
+void Session::Lead(std::string save_id, std::function<void(const Attempt&)> beat_record,
+                   Status doom) {
+  attempt_.owner = options_.self;
+  attempt_.save_id = std::move(save_id);
+  attempt_.state = AttemptState::kActive;
+  beat_record_ = std::move(beat_record);
+  doom_ = std::move(doom);
+  declarations_.emplace(options_.declaration.digest, options_.declaration.layout);
+  Follow();
+}
+
+void Session::Run(const std::stop_token& stop) {
+  auto pause = std::chrono::duration_cast<Clock::duration>(kShortestPause);
+  std::unique_lock lock(mutex_);
+  while (!stop.stop_requested()) {
+    const auto now = Clock::now();
+    bool moved = false;
+    if (leads_) moved = LeaderTick(now);
+    moved = RankTick(now) || moved;
+    Beat(now);
+    // Waiting grows with idleness and with the world: a thousand ranks must not ask a file server
+    // in step.
+    const auto longest =
+        kLongestPause + std::chrono::microseconds(200) * options_.self.party.world_size;
+    pause = moved ? kShortestPause : std::min<Clock::duration>(pause * 2, longest);
+    changed_.wait_for(lock, pause, [&] { return stop.stop_requested(); });
+  }
+}
+
+Deadline Session::BoardDeadline() const { return Clock::now() + kBoardPatience; }
+
+void Session::Beat(Clock::time_point now) {
+  if (now - last_beat_ < options_.timing.beat_interval()) return;
+  last_beat_ = now;
+  if (leads_ && attempt_written_ &&
+      (!sync_began_ || now - *sync_began_ < options_.timing.sync_timeout)) {
+    ++attempt_.owner.beat;
+    WriteAttempt();
+    if (beat_record_) beat_record_(attempt_);
+  }
+  if (answer_written_ && MakesProgress(now)) {
+    ++answer_.owner.beat;
+    WriteAnswer();
+  }
+}
+
+bool Session::MakesProgress(Clock::time_point now) {
+  if (sync_began_) return now - *sync_began_ < options_.timing.sync_timeout;
+  if (main_waits_) return true;
+  const uint64_t progress = progress_.load(std::memory_order_relaxed);
+  return std::exchange(progress_at_beat_, progress) != progress;
+}
+
+void Session::BeginSync() {
+  const std::lock_guard lock(mutex_);
+  sync_began_ = Clock::now();
+}
+
+void Session::EndSync() {
+  const std::lock_guard lock(mutex_);
+  sync_began_.reset();
+}
+
+Status Session::Check() const {
+  const std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+bool Session::listed() const {
+  const std::lock_guard lock(mutex_);
+  return stage_ == Stage::kListed || (followed_ && !followed_->accepted.empty());
+}
+
+template <typename Ready>
+void Session::WaitUntil(std::unique_lock<std::mutex>& lock, const std::stop_token& stop,
+                        Ready ready) {
+  main_waits_ = true;
+  // The stop token cannot notify this condition variable; it is looked at often enough for a
+  // person.
+  while (!ready() && !stop.stop_requested()) changed_.wait_for(lock, std::chrono::milliseconds(50));
+  main_waits_ = false;
+}
+
+Result<std::string> Session::WaitListed(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  WaitUntil(lock, stop, [&] { return stage_ == Stage::kListed || !failure_.ok(); });
+  FLAGSTONE_RETURN_IF_ERROR(failure_);
+  if (stage_ == Stage::kListed) return followed_->save_id;
+  return Status(StatusCode::kCancelled,
+                "the save was stopped on request while it waited for the other ranks");
+}
+
+void Session::ReportWritten(uint64_t file_length, uint64_t index_length, std::string index_digest) {
+  const std::lock_guard lock(mutex_);
+  if (answer_.phase != AnswerPhase::kWriting) return;
+  answer_.phase = AnswerPhase::kWritten;
+  answer_.file_length = file_length;
+  answer_.index_length = index_length;
+  answer_.index_digest = std::move(index_digest);
+  WriteAnswer();
+  changed_.notify_all();
+}
+
+void Session::ReportFailed(const Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (answer_.phase != AnswerPhase::kWriting) return;
+  answer_.phase = AnswerPhase::kFailed;
+  answer_.code = status.code();
+  answer_.message = status.message();
+  if (answer_written_) WriteAnswer();
+  changed_.notify_all();
+}
+
+Result<Attempt> Session::WaitOutcome() {
+  std::unique_lock lock(mutex_);
+  WaitUntil(lock, {}, [&] { return outcome_ || !failure_.ok(); });
+  if (outcome_) return *outcome_;
+  return failure_;
+}
+
+void Session::Leave() {
+  thread_.request_stop();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  const Status deleted = options_.board->Delete(
+      AnswerKey(options_.self.party, options_.self.rank, options_.self.nonce), BoardDeadline());
+  static_cast<void>(deleted.ok());  // what is left of it is debris: its owner ends
+}
+
+// --- As a rank
+// ------------------------------------------------------------------------------------------------------
+
+void Session::Fail(Status status) {
+  if (!failure_.ok()) return;
+  failure_ = std::move(status);
+  stage_ = Stage::kOver;
+  changed_.notify_all();
+}
+
+void Session::WriteAnswer() {
+  const Status written =
+      options_.board->Set(AnswerKey(options_.self.party, options_.self.rank, options_.self.nonce),
+                          EncodeAnswer(answer_), BoardDeadline());
+  answer_written_ = answer_written_ || written.ok();
+  // Not fatal by itself: the next beat tries again, and a board that stays broken ends as a missing
+  // answer.
+  if (!written.ok()) board_trouble_ = written.message();
+}
+
+bool Session::RankTick(Clock::time_point now) {
+  if (stage_ == Stage::kOver) return false;
+  bool moved = false;
+  const auto text = options_.board->Get(AttemptKey(options_.self.party), BoardDeadline());
+  if (text.ok()) {
+    const auto attempt = DecodeAttempt(*text);
+    if (attempt && attempt->owner.party == options_.self.party)
+      moved = FollowAttempt(*attempt, now);
+  } else if (text.status().code() != StatusCode::kNotFound) {
+    board_trouble_ = text.status().message();
+  }
+  if (stage_ != Stage::kOver) CheckCoordinator(now);
+  return moved;
+}
+
+bool Session::FollowAttempt(const Attempt& attempt, Clock::time_point now) {
+  if (!followed_ || followed_->save_id != attempt.save_id) {
+    if (stage_ == Stage::kListed) {
+      Fail(Status(StatusCode::kCancelled,
+                  Join("the coordinator was replaced while save ", followed_->save_id,
+                       " was written (now: ", Describe(attempt.owner), ")")));
+      return true;
+    }
+    // What is closed or whose owner is dead was meant for others.
+    if (attempt.state != AttemptState::kActive) return false;
+    if (options_.processes->StateOf(attempt.owner.process) == io::Liveness::kDead) return false;
+    followed_ = attempt;
+    coordinator_changed_ = now;
+    stage_ = Stage::kAnswered;
+    answer_.save_id = attempt.save_id;
+    answer_.payload.clear();
+    WriteAnswer();
+    FollowState();
+    return true;
+  }
+  if (attempt == *followed_) return false;
+  followed_ = attempt;
+  coordinator_changed_ = now;
+  FollowState();
+  return true;
+}
+
+// The attempt that this process answers has a new state.
+void Session::FollowState() {
+  const Attempt& attempt = *followed_;
+  const uint32_t rank = options_.self.rank;
+  const bool accepted =
+      rank < attempt.accepted.size() && attempt.accepted[rank] == options_.self.nonce;
+  if (!attempt.accepted.empty() && !accepted) {
+    // Another process was listed for this rank: this attempt is not ours to follow, a later one may
+    // be.
+    followed_.reset();
+    stage_ = Stage::kSeeking;
+    return;
+  }
+  switch (attempt.state) {
+    case AttemptState::kClaimed:
+    case AttemptState::kActive: {
+      const auto& wanted = attempt.wanted_declarations;
+      if (answer_.payload.empty() &&
+          std::find(wanted.begin(), wanted.end(), rank) != wanted.end()) {
+        answer_.payload = options_.declaration.payload;
+        WriteAnswer();
+      }
+      break;
+    }
+    case AttemptState::kListed:
+      answer_.payload.clear();
+      stage_ = Stage::kListed;
+      changed_.notify_all();
+      break;
+    case AttemptState::kCommitted:
+      outcome_ = attempt;
+      stage_ = Stage::kOver;
+      changed_.notify_all();
+      break;
+    case AttemptState::kFailed:
+      outcome_ = attempt;
+      Fail(Status(attempt.code, attempt.message));
+      break;
+  }
+}
+
+void Session::CheckCoordinator(Clock::time_point now) {
+  const auto patience = options_.timing.coordinator_patience();
+  const auto still = now - coordinator_changed_;
+  const std::string trouble =
+      board_trouble_.empty() ? "" : Join("; the board said: ", board_trouble_);
+  if (stage_ == Stage::kSeeking) {
+    if (still > patience) {
+      Fail(Status(StatusCode::kDeadlineExceeded,
+                  Join("rank 0, the coordinator of run ", Quote(options_.self.party.run),
+                       ", did not begin the save of ", Quote(options_.self.party.name), " within ",
+                       Seconds(patience), trouble)));
+    }
+    return;
+  }
+  if (still > patience) {
+    Fail(Status(StatusCode::kDeadlineExceeded,
+                Join("the coordinator (", Describe(followed_->owner), ") stood still for ",
+                     Seconds(patience), trouble)));
+    return;
+  }
+  if (still < kLivenessInterval) return;
+  if (options_.processes->StateOf(followed_->owner.process) != io::Liveness::kDead) return;
+  if (stage_ == Stage::kListed) {
+    Fail(Status(StatusCode::kCancelled,
+                Join("the coordinator (", Describe(followed_->owner), ") died before the save ",
+                     followed_->save_id, " was decided")));
+    return;
+  }
+  // Not listed: nothing of this process is in that attempt, and a restarted coordinator may make
+  // another.
+  followed_.reset();
+  stage_ = Stage::kSeeking;
+}
+
+// --- As the coordinator
+// ---------------------------------------------------------------------------------------------
+
+void Session::WriteAttempt() {
+  const Status written = options_.board->Set(AttemptKey(options_.self.party),
+                                             EncodeAttempt(attempt_), BoardDeadline());
+  attempt_written_ = attempt_written_ || written.ok();
+  if (!written.ok()) board_trouble_ = written.message();
+}
+
+// The attempt cannot succeed. The thread in Commit learns it from Check or its wait, undoes what
+// must be undone, and only then publishes the outcome (Conclude).
+void Session::FailAttempt(Status status) { Fail(std::move(status)); }
+
+bool Session::LeaderTick(Clock::time_point now) {
+  if (!attempt_written_) {
+    WriteAttempt();
+    if (!attempt_written_ && now - started_ > options_.timing.timeout) {
+      FailAttempt(
+          Status(StatusCode::kIoError, Join("the board takes no entries: ", board_trouble_)));
+    }
+    return true;
+  }
+  if (!failure_.ok() || written_) return false;
+  const bool moved = ReadAnswers(now);
+  if (attempt_.state == AttemptState::kActive) {
+    Collect(now);
+  } else {
+    AwaitWritten(now);
+  }
+  return moved;
+}
+
+// Read the answers that can have changed in a way that matters now.
+bool Session::ReadAnswers(Clock::time_point now) {
+  const auto keys = options_.board->List(AnswerPrefix(options_.self.party), BoardDeadline());
+  if (!keys.ok()) {
+    board_trouble_ = keys.status().message();
+    return false;
+  }
+  bool moved = false;
+  const std::set<std::string_view> there(keys->begin(), keys->end());
+  for (auto& [key, seen] : seen_) seen.gone = !there.contains(key);
+  for (const std::string& key : *keys) {
+    const auto known = seen_.find(key);
+    if (known != seen_.end() && known->second.answer.phase == AnswerPhase::kWritten) continue;
+    const auto text = options_.board->Get(key, BoardDeadline());
+    if (!text.ok()) continue;  // removed or half-written: the next look tells
+    auto answer = DecodeAnswer(*text);
+    if (!answer || answer->owner.party != options_.self.party ||
+        answer->save_id != attempt_.save_id ||
+        answer->owner.rank >= options_.self.party.world_size) {
+      continue;
+    }
+    if (known == seen_.end()) {
+      seen_.emplace(key, SeenRank{*std::move(answer), now, false, false});
+      collect_progress_ = now;
+      moved = true;
+    } else if (known->second.answer != *answer) {
+      known->second = SeenRank{*std::move(answer), now, true, false};
+      moved = true;
+    }
+  }
+  return moved;
+}
+
+bool Session::IsDead(const SeenRank& seen, Clock::time_point now) const {
+  if (seen.gone) return true;
+  const io::Liveness liveness = options_.processes->StateOf(seen.answer.owner.process);
+  if (liveness == io::Liveness::kUnknown) return now - seen.changed > options_.timing.timeout;
+  return liveness == io::Liveness::kDead;
+}
+
+void Session::Collect(Clock::time_point now) {
+  for (const auto& [key, seen] : seen_) {
+    if (seen.answer.phase == AnswerPhase::kFailed && !seen.gone) {
+      FailAttempt(Status(seen.answer.code,
+                         Join("rank ", seen.answer.owner.rank, ": ", seen.answer.message)));
+      return;
+    }
+  }
+  if (ChooseAnswers(now)) {
+    if (!doom_.ok()) {
+      FailAttempt(doom_);
+    } else if (GatherDeclarations()) {
+      List();
+    }
+  }
+}
+
+// True when each rank has exactly one live answer.
+bool Session::ChooseAnswers(Clock::time_point now) {
+  const uint32_t world_size = options_.self.party.world_size;
+  std::vector<std::vector<std::string>> keys(world_size);
+  for (const auto& [key, seen] : seen_) keys[seen.answer.owner.rank].push_back(key);
+  const bool late = now - collect_progress_ > options_.timing.timeout;
+  const bool all_came =
+      std::none_of(keys.begin(), keys.end(), [](const auto& of_rank) { return of_rank.empty(); });
+  if (!all_came && !late) return false;
+  std::vector<uint32_t> missing;
+  std::vector<std::string> chosen(world_size);
+  for (uint32_t rank = 0; rank < world_size; ++rank) {
+    auto key = ChooseAnswer(rank, keys[rank], now);
+    if (!failure_.ok()) return false;
+    if (key) {
+      chosen[rank] = *std::move(key);
+    } else {
+      missing.push_back(rank);
+    }
+  }
+  if (missing.empty()) {
+    chosen_ = std::move(chosen);
+    return true;
+  }
+  if (late) {
+    if (!doom_.ok()) {
+      FailAttempt(doom_);
+    } else {
+      const std::string trouble =
+          board_trouble_.empty() ? "" : Join("; the board said: ", board_trouble_);
+      FailAttempt(
+          Status(StatusCode::kDeadlineExceeded,
+                 Join("rank", missing.size() > 1 ? "s " : " ", base::RanksText(missing), " of ",
+                      world_size, " did not come to the save of ", Quote(options_.self.party.name),
+                      " (run ", Quote(options_.self.party.run), ") within ",
+                      Seconds(options_.timing.timeout), trouble)));
+    }
+  }
+  return false;
+}
+
+// The live answer among those for one rank; nothing when there is none, or when it cannot be told
+// yet.
+std::optional<std::string> Session::ChooseAnswer(uint32_t rank,
+                                                 const std::vector<std::string>& keys,
+                                                 Clock::time_point now) {
+  std::vector<std::string> live;
+  for (const std::string& key : keys) {
+    if (!IsDead(seen_.at(key), now)) live.push_back(key);
+  }
+  if (live.size() == 1) return live.front();
+  if (live.size() < 2) return std::nullopt;
+  const SeenRank& first = seen_.at(live[0]);
+  const SeenRank& second = seen_.at(live[1]);
+  const auto proven = [&](const SeenRank& seen) {
+    return seen.beats ||
+           options_.processes->StateOf(seen.answer.owner.process) == io::Liveness::kAlive;
+  };
+  if (proven(first) && proven(second)) {
+    FailAttempt(
+        Status(StatusCode::kInvalidArgument,
+               Join("two live processes save as rank ", rank, ": ", Describe(first.answer.owner),
+                    " and ", Describe(second.answer.owner), "; give each process its own rank")));
+  }
+  return std::nullopt;
+}
+
+// True when the layout of every distinct digest is here.
+bool Session::GatherDeclarations() {
+  std::vector<uint32_t> wanted;
+  for (const std::string& key : chosen_) {
+    const Answer& answer = seen_.at(key).answer;
+    if (declarations_.contains(answer.declaration)) continue;
+    if (answer.payload.empty()) {
+      const bool asked = std::any_of(wanted.begin(), wanted.end(), [&](uint32_t rank) {
+        return seen_.at(chosen_[rank]).answer.declaration == answer.declaration;
+      });
+      if (!asked) wanted.push_back(answer.owner.rank);
+      continue;
+    }
+    const auto bytes = std::as_bytes(std::span(answer.payload));
+    auto layout = format::DecodeLayout(bytes);
+    if (layout.ok() && base::Hex(format::LayoutDigest(*layout)) != answer.declaration) {
+      layout = Status(StatusCode::kCorruption, "its digest is not the one it stated");
+    }
+    if (!layout.ok()) {
+      FailAttempt(
+          layout.status().Annotated(Join("the layout that rank ", answer.owner.rank, " declares")));
+      return false;
+    }
+    declarations_.emplace(answer.declaration, *std::move(layout));
+  }
+  if (wanted == attempt_.wanted_declarations) return wanted.empty();
+  attempt_.wanted_declarations = std::move(wanted);
+  WriteAttempt();
+  return attempt_.wanted_declarations.empty();
+}
+
+Result<Layout> Session::UniteDeclarations() const {
+  std::vector<partition::Declaration> distinct;
+  std::map<std::string, std::set<std::string, std::less<>>> partitions_of;  // by digest
+  for (const std::string& key : chosen_) {
+    const Answer& answer = seen_.at(key).answer;
+    const auto [at, is_new] = partitions_of.try_emplace(answer.declaration);
+    if (!is_new) continue;
+    const Layout& layout = declarations_.at(answer.declaration);
+    for (const Partition& part : layout.partitions) at->second.insert(part.id);
+    distinct.push_back({answer.owner.rank, &layout});
+  }
+  FLAGSTONE_ASSIGN_OR_RETURN(Layout united, partition::Unite(distinct));
+  FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(united));
+  // A rank that stands in a partition's list without knowing of it has not written its part.
+  for (const Partition& part : united.partitions) {
+    for (uint32_t i = 0; i < part.ranks.size(); ++i) {
+      const uint32_t rank = part.ranks.at(i);
+      if (!partitions_of.at(seen_.at(chosen_[rank]).answer.declaration).contains(part.id)) {
+        return Status(StatusCode::kInvalidArgument,
+                      Join("partition ", Quote(part.id), " lists rank ", rank,
+                           ", which does not declare it; every rank of a partition's "
+                           "list must declare the partition"));
+      }
+    }
+  }
+  return united;
+}
+
+// Everybody is here: check that the declarations fit together and close the list.
+void Session::List() {
+  for (const std::string& key : chosen_) {
+    const Answer& answer = seen_.at(key).answer;
+    if (!answer.client_state.empty() && answer.client_state != options_.declaration.client_state) {
+      FailAttempt(Status(StatusCode::kInvalidArgument,
+                         Join("rank ", answer.owner.rank,
+                              " gives a client state that differs from rank 0's; client state "
+                              "is rank 0's, another rank's must be absent or equal")));
+      return;
+    }
+  }
+  auto united = UniteDeclarations();
+  if (!united.ok()) {
+    FailAttempt(united.status());
+    return;
+  }
+  united_ = *std::move(united);
+  for (const std::string& key : chosen_)
+    attempt_.accepted.push_back(seen_.at(key).answer.owner.nonce);
+  attempt_.wanted_declarations.clear();
+  attempt_.state = AttemptState::kListed;
+  WriteAttempt();
+}
+
+void Session::AwaitWritten(Clock::time_point now) {
+  bool all_written = true;
+  for (uint32_t rank = 0; rank < chosen_.size(); ++rank) {
+    const SeenRank& seen = seen_.at(chosen_[rank]);
+    const std::string who = Describe(seen.answer.owner);
+    if (seen.gone) {
+      FailAttempt(Status(StatusCode::kCancelled,
+                         Join(who, " gave up the save of ", Quote(options_.self.party.name))));
+      return;
+    }
+    if (seen.answer.phase == AnswerPhase::kWritten) continue;
+    all_written = false;
+    if (seen.answer.phase == AnswerPhase::kFailed) {
+      FailAttempt(Status(seen.answer.code, Join("rank ", rank, ": ", seen.answer.message)));
+      return;
+    }
+    const auto still = now - seen.changed;
+    if (still > options_.timing.timeout) {
+      FailAttempt(Status(StatusCode::kDeadlineExceeded,
+                         Join(who, " made no progress for ", Seconds(options_.timing.timeout))));
+      return;
+    }
+    if (still > kLivenessInterval &&
+        options_.processes->StateOf(seen.answer.owner.process) == io::Liveness::kDead) {
+      FailAttempt(Status(StatusCode::kCancelled, Join(who, " died while it wrote its part of ",
+                                                      Quote(options_.self.party.name))));
+      return;
+    }
+  }
+  if (!all_written) return;
+  WrittenSave written;
+  written.layout = std::move(united_);
+  for (const std::string& key : chosen_) written.answers.push_back(seen_.at(key).answer);
+  written_ = std::move(written);
+  changed_.notify_all();
+}
+
+Result<WrittenSave> Session::WaitAllWritten(std::stop_token stop) {
+  std::unique_lock lock(mutex_);
+  WaitUntil(lock, stop, [&] { return written_ || !failure_.ok(); });
+  FLAGSTONE_RETURN_IF_ERROR(failure_);
+  if (written_) return *std::move(written_);
+  return Status(StatusCode::kCancelled,
+                "the save was stopped on request while the other ranks wrote");
+}
+
+// The answers of others that are still on the board; those of the dead are removed.
+std::vector<std::string> Session::Unacknowledged() {
+  std::vector<std::string> left;
+  const auto keys = options_.board->List(AnswerPrefix(options_.self.party), BoardDeadline());
+  if (!keys.ok()) return left;
+  for (const std::string& key : *keys) {
+    const auto text = options_.board->Get(key, BoardDeadline());
+    const auto answer = text.ok() ? DecodeAnswer(*text) : std::nullopt;
+    if (answer && options_.processes->StateOf(answer->owner.process) != io::Liveness::kDead) {
+      // Answers to no attempt of ours belong to a process that waits for another coordinator.
+      if (answer->save_id == attempt_.save_id) left.push_back(key);
+      continue;
+    }
+    const Status deleted = options_.board->Delete(key, BoardDeadline());
+    static_cast<void>(deleted.ok());
+  }
+  return left;
+}
+
+void Session::Conclude(const Status& failure, int64_t committed_at, bool durability_unknown) {
+  thread_.request_stop();
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  attempt_.state = failure.ok() ? AttemptState::kCommitted : AttemptState::kFailed;
+  attempt_.code = failure.code();
+  attempt_.message = failure.message();
+  attempt_.committed_at = committed_at;
+  attempt_.durability_unknown = durability_unknown;
+  ++attempt_.owner.beat;
+  WriteAttempt();
+  const auto give_up = Clock::now() + options_.timing.timeout;
+  auto pause = std::chrono::duration_cast<Clock::duration>(kShortestPause);
+  while (!Unacknowledged().empty() && Clock::now() < give_up) {
+    std::this_thread::sleep_for(pause);
+    pause = std::min<Clock::duration>(pause * 2, kLongestPause);
+  }
+  const Status deleted = options_.board->Delete(AttemptKey(options_.self.party), BoardDeadline());
+  static_cast<void>(deleted.ok());
+}
+
+}  // namespace flagstone::store

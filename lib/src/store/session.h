@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+/// \file
+/// The handshake of one save, beside the writing of data: a thread that keeps this process's board
+/// entries beating, answers the coordinator's attempt and, on rank 0, leads it. It touches the
+/// board only; everything that changes the checkpoint's directory is done by the thread in
+/// Writer::Commit, which waits here for what the others say.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "flagstone/coordinator.h"
+#include "flagstone/partition.h"
+#include "flagstone/status.h"
+#include "store/participants.h"
+#include "store/record.h"
+
+namespace flagstone::store {
+
+/// What this process declares.
+struct SessionDeclaration {
+  std::string digest;        ///< Of the layout, hexadecimal.
+  std::string client_state;  ///< Digest of the client state, or empty.
+  std::string payload;       ///< The layout's bytes (format/layout_codec.h), sent when asked for.
+  Layout layout;             ///< The same, normal.
+};
+
+struct SessionOptions {
+  std::shared_ptr<Coordinator> board;
+  io::ProcessTable* processes = nullptr;
+  Owner self;
+  Timing timing;
+  SessionDeclaration declaration;
+};
+
+/// What the coordinator has when every rank has written.
+struct WrittenSave {
+  Layout layout;                ///< The union of what the ranks declared.
+  std::vector<Answer> answers;  ///< By rank, phase kWritten.
+};
+
+class Session {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  explicit Session(SessionOptions options);
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  /// Stops the thread. Removes nothing: Leave does.
+  ~Session();
+
+  /// Start answering. Not for rank 0.
+  void Follow();
+  /// Start answering and leading: `save_id` is claimed, and `beat_record` refreshes the record in
+  /// the directory with the attempt as it stands. When `doom` is not ok the attempt exists only to
+  /// tell the other ranks so.
+  void Lead(std::string save_id, std::function<void(const Attempt&)> beat_record, Status doom);
+
+  // --- every rank
+  // -------------------------------------------------------------------------------------------------
+
+  /// Data moved: the next beat may rise. Any thread.
+  void NoteProgress() { progress_.fetch_add(1, std::memory_order_relaxed); }
+  /// Between these the process counts as making progress, for at most Timing::sync_timeout.
+  void BeginSync();
+  void EndSync();
+  /// Not ok as soon as this save cannot succeed any more.
+  Status Check() const;
+  /// Wait until the coordinator has listed this process; gives the save id. Errors: the attempt
+  /// failed (with its reason), kDeadlineExceeded naming the coordinator, kCancelled on `stop`.
+  Result<std::string> WaitListed(std::stop_token stop);
+  /// True once listed: from then on giving up needs the fence.
+  bool listed() const;
+  void ReportWritten(uint64_t file_length, uint64_t index_length, std::string index_digest);
+  /// Tell the coordinator why this rank gives up. Does nothing after ReportWritten.
+  void ReportFailed(const Status& status);
+  /// Wait for the coordinator's outcome (kCommitted or kFailed). kDeadlineExceeded or kCancelled
+  /// when the coordinator is gone without one: the caller fences.
+  Result<Attempt> WaitOutcome();
+  /// Remove this process's answer: the acknowledgement.
+  void Leave();
+
+  // --- rank 0
+  // -----------------------------------------------------------------------------------------------------
+
+  /// Wait until every rank has written. Errors name the ranks.
+  Result<WrittenSave> WaitAllWritten(std::stop_token stop);
+  /// Publish the outcome, wait until every rank has acknowledged it or is dead or stands still, and
+  /// remove what is left on the board.
+  void Conclude(const Status& failure, int64_t committed_at, bool durability_unknown);
+
+ private:
+  // One rank as the coordinator sees it.
+  struct SeenRank {
+    Answer answer;
+    Clock::time_point changed;  // when its beat or phase was last seen to change
+    bool beats = false;         // has been seen to change since it was first seen
+    bool gone = false;          // its key was removed
+  };
+  enum class Stage : uint8_t { kSeeking, kAnswered, kListed, kOver };
+
+  void Run(const std::stop_token& stop);
+  Deadline BoardDeadline() const;
+  void Beat(Clock::time_point now);
+  bool MakesProgress(Clock::time_point now);
+  template <typename Ready>
+  void WaitUntil(std::unique_lock<std::mutex>& lock, const std::stop_token& stop, Ready ready);
+
+  // As a rank.
+  bool RankTick(Clock::time_point now);
+  bool FollowAttempt(const Attempt& attempt, Clock::time_point now);
+  void FollowState();
+  void CheckCoordinator(Clock::time_point now);
+  void WriteAnswer();
+  void Fail(Status status);
+
+  // As the coordinator.
+  bool LeaderTick(Clock::time_point now);
+  bool ReadAnswers(Clock::time_point now);
+  void Collect(Clock::time_point now);
+  bool ChooseAnswers(Clock::time_point now);
+  std::optional<std::string> ChooseAnswer(uint32_t rank, const std::vector<std::string>& keys,
+                                          Clock::time_point now);
+  bool IsDead(const SeenRank& seen, Clock::time_point now) const;
+  void List();
+  bool GatherDeclarations();
+  Result<Layout> UniteDeclarations() const;
+  void AwaitWritten(Clock::time_point now);
+  void FailAttempt(Status status);
+  void WriteAttempt();
+  std::vector<std::string> Unacknowledged();
+
+  const SessionOptions options_;
+  const bool leads_;
+  const Clock::time_point started_;
+
+  std::atomic<uint64_t> progress_{0};
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+
+  // Rank state, under mutex_.
+  Stage stage_ = Stage::kSeeking;
+  Answer answer_;
+  bool answer_written_ = false;
+  bool main_waits_ = false;
+  std::optional<Clock::time_point> sync_began_;
+  uint64_t progress_at_beat_ = 0;
+  Clock::time_point last_beat_;
+  std::optional<Attempt> followed_;        // the attempt that this process answers, as last read
+  Clock::time_point coordinator_changed_;  // when it was last seen to change
+  Status failure_;                         // why this save cannot succeed
+  std::optional<Attempt> outcome_;
+  std::string board_trouble_;  // the last error of the board, for messages
+
+  // Leader state, under mutex_.
+  Attempt attempt_;
+  bool attempt_written_ = false;
+  Status doom_;
+  std::function<void(const Attempt&)> beat_record_;
+  std::map<std::string, SeenRank> seen_;  // by key
+  Clock::time_point collect_progress_;
+  std::vector<std::string> chosen_;             // key of each rank, once chosen
+  std::map<std::string, Layout> declarations_;  // by digest
+  Layout united_;
+  std::optional<WrittenSave> written_;
+
+  std::jthread thread_;  // last: it uses everything above
+};
+
+}  // namespace flagstone::store
