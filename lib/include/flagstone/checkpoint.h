@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -91,6 +92,7 @@ struct VerifyOptions {
   Backend backend = Backend::kAuto;
   /// Called now and then with bytes read so far and in total.
   std::function<void(uint64_t, uint64_t)> progress;
+  std::stop_token stop;  ///< Asked to stop, Verify gives up with kCancelled.
 };
 
 /// Read every byte of a checkpoint and report every problem, not only the first. A path that holds

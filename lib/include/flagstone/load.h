@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,7 @@ struct LoadOptions {
   HostAllocator* allocator = nullptr;  ///< For Allocate; null: PageAllocator().
   /// Called now and then from the thread in Load with wanted bytes done so far and in total.
   std::function<void(uint64_t, uint64_t)> progress;
+  std::stop_token stop;  ///< Asked to stop, Load gives up with kCancelled.
 };
 
 /// What a load did. Counts are exact.

@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,10 @@
 #include "flagstone/value.h"
 
 namespace flagstone {
+
+namespace save {
+class WriterFactory;  // private: makes Writers over a test's file system
+}
 
 struct SaveOptions {
   /// Who belongs together: equal on all ranks of one job and unlike that of any other, restarts
@@ -47,6 +52,9 @@ struct SaveOptions {
   uint32_t queue_depth = 0;                     ///< Writes in flight; 0: chosen.
   /// Called now and then from the thread in Commit with bytes written so far and in total.
   std::function<void(uint64_t, uint64_t)> progress;
+  /// Asked to stop before the commit point, Commit gives up with kCancelled on all ranks and leaves
+  /// nothing behind.
+  std::stop_token stop;
 };
 
 struct SaveReport {
@@ -111,6 +119,7 @@ class FLAGSTONE_EXPORT Writer {
   Result<SaveReport> Commit();
 
  private:
+  friend class save::WriterFactory;
   class Impl;
   explicit Writer(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
