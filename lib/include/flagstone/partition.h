@@ -78,7 +78,7 @@ struct Role {
   DType dtype = DType::kFloat32;
   RoleForm form = RoleForm::kAligned;
   /// Attached only: the shape of each member's value, as many as there are members.
-  std::vector<std::vector<uint64_t>> shapes;
+  std::vector<std::vector<uint64_t>> shapes = {};
   /// Elements that belong together in block-quantised state; a cut off that grid is refused. 1: no
   /// blocks.
   uint64_t block = 1;
@@ -173,8 +173,8 @@ FLAGSTONE_EXPORT std::string_view RuleName(const CutRule& rule);
 struct Partition {
   PartitionId id;
   RankList ranks;  ///< The ranks that hold and store the pieces.
-  std::vector<RankList>
-      replicas;  ///< Further lists of the same length whose ranks hold the same pieces (HSDP).
+  /// Further lists of the same length whose ranks hold the same pieces (HSDP).
+  std::vector<RankList> replicas = {};
   std::vector<Member> members;  ///< In the order in which a flat rule concatenates them.
   std::vector<Role> roles;      ///< At most 256.
   CutRule cut;
@@ -187,7 +187,7 @@ struct Layout {
   uint32_t world_size = 1;  ///< 1 to 2^20.
   std::vector<Tensor> tensors;
   std::vector<Partition> partitions;
-  std::vector<ParameterGroup> groups;
+  std::vector<ParameterGroup> groups = {};
 
   bool operator==(const Layout&) const = default;
 };

@@ -47,7 +47,7 @@ struct Moves {
 
 struct MoveOptions {
   bool replicated = false;  ///< Also what replicated partitions of the wanted layout give the rank.
-  std::vector<std::string> roles;  ///< Only these; empty: all.
+  std::vector<std::string> roles = {};  ///< Only these; empty: all.
 };
 
 /// The moves that fill the segments of `rank` in the wanted layout. Both layouts must be valid.
