@@ -42,8 +42,8 @@ inline constexpr size_t kOperations = 20;
 
 struct Call {
   Operation operation = Operation::kOpen;
-  std::filesystem::path path;
-  std::filesystem::path second_path;  ///< Of renames and links.
+  std::filesystem::path path = {};
+  std::filesystem::path second_path = {};  ///< Of renames and links.
   uint64_t offset = 0;
   uint64_t size = 0;
   bool direct = false;  ///< On an O_DIRECT descriptor.
@@ -54,7 +54,7 @@ struct Call {
 struct Fault {
   int error = 0;  ///< An errno: the operation fails with it and does nothing.
   /// Reads and writes: no more than so many bytes are reported. They may all have been moved.
-  std::optional<uint64_t> at_most;
+  std::optional<uint64_t> at_most = {};
 };
 
 /// Decides what happens to a call: nullopt leaves it alone. May also do something itself (stop the

@@ -21,8 +21,8 @@ struct IoRequest {
   Kind kind = Kind::kRead;
   File* file = nullptr;  ///< Outlives the completion.
   uint64_t offset = 0;
-  std::span<std::byte> memory;  ///< Belongs to the queue until the completion is seen.
-  uint64_t tag = 0;             ///< Given back with the completion.
+  std::span<std::byte> memory = {};  ///< Belongs to the queue until the completion is seen.
+  uint64_t tag = 0;                  ///< Given back with the completion.
 };
 
 struct IoCompletion {

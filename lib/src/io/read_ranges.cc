@@ -357,13 +357,15 @@ Status ReadMapped(const ReadSetup& setup, ReadPlanner& planner, ReadDelivery& de
     FLAGSTONE_ASSIGN_OR_RETURN(const auto unit, planner.Next(access));
     if (!unit) break;
     const uint64_t ticket = window.Begin(unit->file, unit->offset, unit->size);
-    FLAGSTONE_ASSIGN_OR_RETURN(const auto mapping,
-                               setup.files[unit->file].buffered->Map(unit->offset, unit->size));
-    FLAGSTONE_RETURN_IF_ERROR(mapping->Populate(0, unit->size));
-    stats.read_bytes += unit->size;
-    ++stats.read_calls;
-    FLAGSTONE_RETURN_IF_ERROR(delivery.Deliver(*unit, mapping->bytes().data(), true));
-    window.End(ticket);
+    {
+      FLAGSTONE_ASSIGN_OR_RETURN(const auto mapping,
+                                 setup.files[unit->file].buffered->Map(unit->offset, unit->size));
+      FLAGSTONE_RETURN_IF_ERROR(mapping->Populate(0, unit->size));
+      stats.read_bytes += unit->size;
+      ++stats.read_calls;
+      FLAGSTONE_RETURN_IF_ERROR(delivery.Deliver(*unit, mapping->bytes().data(), true));
+    }
+    window.End(ticket);  // Mapped pages cannot be dropped.
   }
   window.Finish();
   stats.backend = setup.choice;

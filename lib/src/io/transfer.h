@@ -46,7 +46,7 @@ struct ReadRange {
   /// Where the bytes end up: memory for the first `destination.size()` bytes of the range beginning
   /// at `destination_skip`; what lies outside is read into a buffer only. Empty: the consumer takes
   /// it.
-  std::span<std::byte> destination;
+  std::span<std::byte> destination = {};
   uint64_t destination_skip = 0;
   uint64_t tag = 0;  ///< Given to the consumer.
 };
