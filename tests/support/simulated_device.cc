@@ -87,6 +87,7 @@ class SimulatedDevice::State {
   nanoseconds now_{0};
   nanoseconds busy_until_{0};
   uint64_t moved_bytes_ = 0;
+  uint64_t dropped_bytes_ = 0;
   uint64_t next_inode_ = 1;
   std::map<Path, std::shared_ptr<Node>> files_;
   std::set<Path> directories_;
@@ -164,7 +165,11 @@ class SimulatedFile final : public io::File {
   }
   io::DirectAlignment direct_alignment() const override { return state_->model_.alignment; }
   io::FileSystemKind kind() const override { return io::FileSystemKind::kLocal; }
-  void DropCache(uint64_t /*offset*/, uint64_t /*size*/) override {}
+  void DropCache(uint64_t offset, uint64_t size) override {
+    if (offset < node_->size) {
+      state_->dropped_bytes_ += std::min(size, node_->size - offset);
+    }
+  }
   std::optional<bool> IsResident(uint64_t /*offset*/) override { return state_->model_.resident; }
   int descriptor() const override { return -1; }
 
@@ -240,6 +245,7 @@ void SimulatedDevice::AddFile(const Path& name, uint64_t size, FileContent conte
 nanoseconds SimulatedDevice::now() const { return state_->now_; }
 void SimulatedDevice::Spend(nanoseconds time) { state_->now_ += time; }
 uint64_t SimulatedDevice::moved_bytes() const { return state_->moved_bytes_; }
+uint64_t SimulatedDevice::dropped_bytes() const { return state_->dropped_bytes_; }
 
 Result<std::unique_ptr<io::File>> SimulatedDevice::Open(const Path& name,
                                                         const io::OpenOptions& options) {

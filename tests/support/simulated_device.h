@@ -47,6 +47,8 @@ class SimulatedDevice final : public io::FileSystem {
   void Spend(std::chrono::nanoseconds time);
   /// Bytes moved by the device.
   uint64_t moved_bytes() const;
+  /// Bytes that files were told to drop from the page cache.
+  uint64_t dropped_bytes() const;
 
   Result<std::unique_ptr<io::File>> Open(const std::filesystem::path& path,
                                          const io::OpenOptions& options) override;

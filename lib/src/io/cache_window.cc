@@ -10,6 +10,8 @@ namespace flagstone::io {
 namespace {
 
 constexpr uint64_t kWindowBytes = uint64_t{8} << 20;
+// Beyond what any queue has in flight.
+constexpr uint64_t kMaxHeldBytes = uint64_t{64} << 20;
 constexpr uint32_t kProbesPerFile = 8;
 // The kernel reads ahead of what is asked for; the end of a file's reads takes that with it.
 constexpr uint64_t kReadahead = uint64_t{1} << 20;
@@ -41,6 +43,7 @@ CacheWindow::CacheWindow(std::span<const std::shared_ptr<File>> files,
 }
 
 uint64_t CacheWindow::Begin(uint32_t file, uint64_t offset, uint64_t size) {
+  held_bytes_ += size;
   reads_.push_back({.file = file, .offset = offset, .end = offset + size});
   return first_ticket_ + reads_.size() - 1;
 }
@@ -49,9 +52,14 @@ void CacheWindow::End(uint64_t ticket) {
   reads_[ticket - first_ticket_].finished = true;
   while (!reads_.empty() && reads_.front().finished) {
     Grow(reads_.front());
+    held_bytes_ -= reads_.front().end - reads_.front().offset;
     reads_.pop_front();
     ++first_ticket_;
   }
+}
+
+bool CacheWindow::Full() const {
+  return held_bytes_ > kMaxHeldBytes && windows_[reads_.front().file].drop;
 }
 
 void CacheWindow::Grow(const Read& read) {

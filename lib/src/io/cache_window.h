@@ -27,6 +27,9 @@ class CacheWindow {
   /// A read begins; mostly in rising order. Returns a ticket for End, never 0.
   uint64_t Begin(uint32_t file, uint64_t offset, uint64_t size);
   void End(uint64_t ticket);
+  /// So much was read since the oldest read that is not finished that the next one should wait for
+  /// it: nothing behind it can be dropped.
+  bool Full() const;
   /// Drop what is left of the window.
   void Finish();
 
@@ -49,6 +52,7 @@ class CacheWindow {
   std::vector<Window> windows_;
   std::deque<Read> reads_;  // From the oldest that is not finished.
   uint64_t first_ticket_ = 1;
+  uint64_t held_bytes_ = 0;  // Of reads_.
 };
 
 }  // namespace flagstone::io

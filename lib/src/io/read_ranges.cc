@@ -209,6 +209,7 @@ Status ReadPipeline::Fill() {
     if (retry_parts_.empty()) {
       if (free_parts_.empty()) break;
       if (open_unit_ == kNone) {
+        if (window_.Full() && queue.in_flight() > 0) break;
         FLAGSTONE_ASSIGN_OR_RETURN(const bool started, NextUnit());
         if (!started) break;
       }

@@ -124,6 +124,33 @@ TEST_P(SimulatedDeviceTest, StagedWritesKeepTheDeviceBusy) {
   EXPECT_GE(static_cast<double>(kSize) / GetParam() / Seconds(device_.now() - begin), 0.96);
 }
 
+// Buffered reads of what was not cached: what lies behind the cursor is dropped, in windows.
+TEST(CacheWindowTest, PageCacheIsBoundedWhileReading) {
+  SimulatedDevice device({});
+  device.AddFile("file", 256 * kMega, FillExpected);
+  const auto file = OpenForReading(device, "file");
+  const std::vector<ReadRange> ranges = {{.offset = 0, .size = 256 * kMega, .block_bytes = kMega}};
+  for (const Backend backend : {Backend::kUring, Backend::kPread, Backend::kMmap}) {
+    SCOPED_TRACE(Name(backend));
+    ReadOptions options;
+    options.backend = backend;
+    const uint64_t before = device.dropped_bytes();
+    uint64_t read = 0;
+    uint64_t most = 0;
+    const auto consumer = [&](const ReadRange&, uint64_t, std::span<const std::byte> bytes) {
+      read += bytes.size();
+      most = std::max(most, read - (device.dropped_bytes() - before));
+      return Status();
+    };
+    ASSERT_TRUE(IsOk(ReadRanges(device, {&file, 1}, ranges, consumer, options)));
+    EXPECT_LE(most, 10 * kMega);
+    EXPECT_EQ(device.dropped_bytes() - before, 256 * kMega);
+    options.keep_cached = true;
+    ASSERT_TRUE(IsOk(ReadRanges(device, {&file, 1}, ranges, {}, options)));
+    EXPECT_EQ(device.dropped_bytes() - before, 256 * kMega);
+  }
+}
+
 TEST(SimulatedDeviceModelTest, IsASerialDeviceWithLatency) {
   SimulatedDevice device({.latency = std::chrono::microseconds(100), .bytes_per_second = 1e9});
   device.AddFile("file", kMega, FillExpected);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
 #include <thread>
@@ -49,6 +50,19 @@ Result<WriteStats> WriteAll(FileSystem& fs, const std::shared_ptr<File>& file, u
     if (!written.ok()) return written;
   }
   return writer.Finish();
+}
+
+// A mount namespace for this process; one without rights takes a user namespace in which it is
+// root.
+bool EnterMountNamespace() {
+  const uid_t uid = geteuid();
+  const gid_t gid = getegid();
+  if (uid == 0) return unshare(CLONE_NEWNS) == 0;
+  if (unshare(CLONE_NEWNS | CLONE_NEWUSER) != 0) return false;
+  std::ofstream("/proc/self/setgroups") << "deny";
+  std::ofstream("/proc/self/uid_map") << "0 " << uid << " 1";
+  std::ofstream("/proc/self/gid_map") << "0 " << gid << " 1";
+  return true;
 }
 
 class StagedWriterTest : public IoTest {
@@ -309,8 +323,7 @@ TEST_F(StagedWriterTest, ReallyFullDisk) {
   std::string skipped;
   const auto failure = RunInChild(
       [&]() -> std::string {
-        const int spaces = geteuid() == 0 ? CLONE_NEWNS : CLONE_NEWNS | CLONE_NEWUSER;
-        if (unshare(spaces) != 0) return "SKIP: no mount namespace: " + ErrnoText(errno);
+        if (!EnterMountNamespace()) return "SKIP: no mount namespace: " + ErrnoText(errno);
         mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr);
         if (mount("tmpfs", mount_point.c_str(), "tmpfs", 0, "size=4m") != 0) {
           return "SKIP: mount is refused: " + ErrnoText(errno);
