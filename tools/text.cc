@@ -55,18 +55,25 @@ bool IsHarmful(uint32_t code) {
          (code >= 0x2028 && code <= 0x202E) || (code >= 0x2060 && code <= 0x206F) || code == 0xFEFF;
 }
 
-std::string Hexadecimal(uint32_t number, size_t digits) {
-  std::string out(digits, '0');
-  for (size_t i = digits; i > 0; --i, number >>= 4) out[i - 1] = "0123456789abcdef"[number & 0xF];
-  return out;
+void AppendHexadecimal(std::string& out, uint32_t number, int digits) {
+  for (int i = digits - 1; i >= 0; --i) out += "0123456789abcdef"[number >> (4 * i) & 0xF];
 }
 
-std::string EscapeCharacter(uint32_t code) {
-  if (code == '\n') return "\\n";
-  if (code == '\r') return "\\r";
-  if (code == '\t') return "\\t";
-  if (code < 0x80) return "\\x" + Hexadecimal(code, 2);
-  return "\\u{" + Hexadecimal(code, 4) + "}";
+void AppendEscaped(std::string& out, uint32_t code) {
+  if (code == '\n') {
+    out += "\\n";
+  } else if (code == '\r') {
+    out += "\\r";
+  } else if (code == '\t') {
+    out += "\\t";
+  } else if (code < 0x80) {
+    out += "\\x";
+    AppendHexadecimal(out, code, 2);
+  } else {
+    out += "\\u{";
+    AppendHexadecimal(out, code, 4);
+    out += '}';
+  }
 }
 
 // Columns on the screen, near enough: characters, not bytes.
@@ -112,12 +119,13 @@ std::string FormatBytes(uint64_t bytes) {
 }
 
 std::string FormatCount(uint64_t count) {
-  std::string digits = std::to_string(count);
-  for (size_t i = digits.size(); i > 3;) {
-    i -= 3;
-    digits.insert(i, ",");
+  const std::string digits = std::to_string(count);
+  std::string out;
+  for (size_t i = 0; i < digits.size(); ++i) {
+    if (i > 0 && (digits.size() - i) % 3 == 0) out += ',';
+    out += digits[i];
   }
-  return digits;
+  return out;
 }
 
 std::string FormatTime(int64_t nanoseconds) {
@@ -145,12 +153,13 @@ std::string Escape(std::string_view text) {
   while (!text.empty()) {
     const Character character = DecodeFirst(text);
     if (character.length == 0) {
-      out += "\\x" + Hexadecimal(static_cast<uint8_t>(text[0]), 2);
+      out += "\\x";
+      AppendHexadecimal(out, static_cast<uint8_t>(text[0]), 2);
       text.remove_prefix(1);
       continue;
     }
     if (IsHarmful(character.code)) {
-      out += EscapeCharacter(character.code);
+      AppendEscaped(out, character.code);
     } else {
       out += text.substr(0, character.length);
     }
