@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/thread_queue.h"
 
-#include <pthread.h>
-#include <signal.h>
-
 #include <algorithm>
 #include <condition_variable>
 #include <deque>
@@ -11,15 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread.h"
 #include "io/file_system.h"
 #include "io/memory_count.h"
 
 namespace flagstone::io {
 namespace {
-
-// A worker calls one system call and makes a message when it fails. Default stacks would add 8 MiB
-// each to what RLIMIT_DATA counts.
-constexpr size_t kStackBytes = size_t{256} << 10;
 
 class ThreadQueue final : public IoQueue {
  public:
@@ -35,15 +29,14 @@ class ThreadQueue final : public IoQueue {
   Status Wait(std::vector<IoCompletion>& completions) override;
 
  private:
-  static void* Main(void* self);
   static IoCompletion Serve(const IoRequest& request);
   void Work();
-  bool StartThread();
+  void StartThread();
 
   const uint32_t depth_;
   const uint32_t max_threads_;
   uint32_t in_flight_ = 0;  // Of the owner's thread alone.
-  std::vector<pthread_t> threads_;
+  std::vector<base::Thread> threads_;
   std::vector<CountedBytes> stacks_;
 
   std::mutex mutex_;
@@ -63,12 +56,7 @@ ThreadQueue::~ThreadQueue() {
     waiting_.clear();
   }
   work_.notify_all();
-  for (const pthread_t thread : threads_) pthread_join(thread, nullptr);
-}
-
-void* ThreadQueue::Main(void* self) {
-  static_cast<ThreadQueue*>(self)->Work();
-  return nullptr;
+  threads_.clear();
 }
 
 IoCompletion ThreadQueue::Serve(const IoRequest& request) {
@@ -97,25 +85,11 @@ void ThreadQueue::Work() {
   }
 }
 
-bool ThreadQueue::StartThread() {
-  pthread_attr_t attributes;
-  if (pthread_attr_init(&attributes) != 0) return false;
-  pthread_attr_setstacksize(&attributes, kStackBytes);
-  // The program's signals are not for these threads: a handler may need more stack than there is.
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  pthread_t thread;
-  bool started = pthread_create(&thread, &attributes, &Main, this) == 0;
-  // A program with much thread-local storage needs more: it is part of the stack.
-  if (!started) started = pthread_create(&thread, nullptr, &Main, this) == 0;
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  pthread_attr_destroy(&attributes);
-  if (!started) return false;
-  threads_.push_back(thread);
-  stacks_.emplace_back(kStackBytes);
-  return true;
+void ThreadQueue::StartThread() {
+  base::Thread thread([this] { Work(); });
+  if (!thread.joinable()) return;
+  threads_.push_back(std::move(thread));
+  stacks_.emplace_back(base::kThreadStackBytes);
 }
 
 Status ThreadQueue::Submit(const IoRequest& request) {
