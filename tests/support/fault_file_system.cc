@@ -112,6 +112,7 @@ class FaultFile final : public io::File {
     const int error = state_->Refuse(MakeCall(Operation::kTruncate, 0, size));
     return error != 0 ? ErrnoStatus(error, "set the length of", path()) : inner_->Truncate(size);
   }
+  Status SetMode(uint32_t mode) override { return inner_->SetMode(mode); }
   Result<std::shared_ptr<io::Mapping>> Map(uint64_t offset, uint64_t size) override {
     const int error = state_->Refuse(MakeCall(Operation::kMap, offset, size));
     if (error != 0) return TransferErrno(error, "map", path(), offset, size);

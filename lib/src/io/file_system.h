@@ -81,6 +81,8 @@ class File {
   /// written.
   virtual Status Allocate(uint64_t size) = 0;
   virtual Status Truncate(uint64_t size) = 0;
+  /// Set the permission bits. Ok where the file system has none.
+  virtual Status SetMode(uint32_t /*mode*/) { return Status(); }
   /// Map [offset, offset + size), any offset; size > 0 and inside the file.
   virtual Result<std::shared_ptr<Mapping>> Map(uint64_t offset, uint64_t size) = 0;
   virtual DirectAlignment direct_alignment() const = 0;

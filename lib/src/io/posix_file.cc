@@ -131,6 +131,8 @@ FileInfo InfoOf(const struct stat& status) {
   info.device = status.st_dev;
   info.inode = status.st_ino;
   info.mode = status.st_mode & 07777U;
+  info.modified_ns =
+      int64_t{status.st_mtim.tv_sec} * 1'000'000'000 + int64_t{status.st_mtim.tv_nsec};
   return info;
 }
 
@@ -182,6 +184,11 @@ Status PosixFile::Truncate(uint64_t size) {
     return Status();
   }
   return ErrnoStatus(errno, "set the length of", path_, base::Join(" to ", size, " bytes"));
+}
+
+Status PosixFile::SetMode(uint32_t mode) {
+  if (fchmod(fd_.get(), mode) == 0) return Status();
+  return ErrnoStatus(errno, "set the mode of", path_);
 }
 
 Result<std::shared_ptr<Mapping>> PosixFile::Map(uint64_t offset, uint64_t size) {

@@ -69,6 +69,7 @@ class PosixFile final : public File {
   Result<FileInfo> Info() override;
   Status Allocate(uint64_t size) override;
   Status Truncate(uint64_t size) override;
+  Status SetMode(uint32_t mode) override;
   Result<std::shared_ptr<Mapping>> Map(uint64_t offset, uint64_t size) override;
   DirectAlignment direct_alignment() const override { return alignment_; }
   FileSystemKind kind() const override { return kind_; }
