@@ -10,12 +10,20 @@
 #include "format/placement.h"
 #include "io/process.h"
 #include "partition/normalize.h"
+#include "save/publication.h"
 #include "store/claim.h"
 #include "store/publish.h"
 
 namespace flagstone {
 
-using base::Join;
+using save::AfterCommit;
+using save::CommitTime;
+using save::Decision;
+using save::DurabilityUnknown;
+using save::Publication;
+using save::Publish;
+using save::SaveEnvironment;
+using save::Withdraw;
 
 namespace {
 
@@ -23,9 +31,6 @@ format::Manifest DescribeOnly(Layout layout, const SaveOptions& options) {
   format::Manifest manifest;
   manifest.required_features = format::kFeatureNoData;
   manifest.step = options.step;
-  manifest.committed_at = std::chrono::duration_cast<std::chrono::nanoseconds>(
-                              std::chrono::system_clock::now().time_since_epoch())
-                              .count();
   manifest.layout = std::move(layout);
   return manifest;
 }
@@ -49,46 +54,43 @@ Result<SaveReport> WriteManifestOnly(const std::filesystem::path& path, const La
   format::Manifest manifest = DescribeOnly(partition::Normalize(layout), options);
   FLAGSTONE_RETURN_IF_ERROR(DescribeFiles(manifest));
 
-  io::FileSystem& fs = io::PosixFileSystem();
-  io::ProcessTable& processes = io::SystemProcesses();
+  const SaveEnvironment environment{&io::PosixFileSystem(), &io::SystemProcesses()};
+  io::FileSystem& fs = *environment.fs;
   store::Attempt attempt;
-  attempt.owner.party = {options.run, path.filename().string(), options.step, layout.world_size};
+  attempt.owner.party = {store::RecordText(options.run),
+                         store::RecordText(path.filename().string()), options.step,
+                         layout.world_size};
   attempt.owner.nonce = io::RandomHex(8);
-  attempt.owner.process = processes.Self();
+  attempt.owner.process = environment.processes->Self();
   attempt.owner.timeout_ms = options.timeout.count();
   FLAGSTONE_RETURN_IF_ERROR(store::MakeDirectories(fs, path));
   const store::Timing timing{options.timeout, options.sync_timeout};
-  const auto publish = [&]() -> Result<SaveReport> {
-    FLAGSTONE_ASSIGN_OR_RETURN(auto temporary, store::Claim(fs, processes, path, options.overwrite,
-                                                            timing, options.stop, attempt));
+  SaveReport report;
+  const auto publish = [&]() -> Publication {
+    auto temporary = store::Claim(fs, *environment.processes, path, options.overwrite, timing,
+                                  options.stop, attempt);
+    if (!temporary.ok()) return {Decision::kNotCommitted, temporary.status()};
     const auto id = base::FromHex(attempt.save_id, manifest.save_id.size());
     std::copy(id->begin(), id->end(), manifest.save_id.begin());
-    SaveReport report;
-    const auto commit = [&]() -> Status {
-      FLAGSTONE_ASSIGN_OR_RETURN(const auto bytes, format::EncodeManifest(manifest));
-      FLAGSTONE_RETURN_IF_ERROR(temporary->WriteManifest(bytes));
-      report.file_bytes = bytes.size();
-      return temporary->Commit(options.overwrite).status();
-    };
-    if (Status status = commit(); !status.ok()) {
-      const auto withdrawn = temporary->Withdraw();
-      return withdrawn.ok() ? status : status.Annotated(withdrawn.status().message());
-    }
-    report.save_id = attempt.save_id;
-    report.committed_at = manifest.committed_at;
-    report.seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    if (options.update_latest) {
-      const Status moved =
-          store::MoveLatest(fs, path.parent_path(), {path.filename().string(), attempt.save_id},
-                            manifest.committed_at, attempt.owner.nonce);
-      if (!moved.ok()) report.warnings.push_back(Join("'latest' was not moved: ", moved.message()));
-    }
-    return report;
+    manifest.committed_at = CommitTime(fs, path);
+    const auto bytes = format::EncodeManifest(manifest);
+    if (!bytes.ok()) return Withdraw(**temporary, bytes.status());
+    report.file_bytes = bytes->size();
+    return Publish(**temporary, *bytes, options.overwrite);
   };
-  auto result = publish();
-  if (!result.ok()) store::RemoveIfEmpty(fs, path);
-  return result;
+  const Publication publication = publish();
+  if (publication.decision == Decision::kDurabilityUnknown) return DurabilityUnknown(path);
+  if (publication.decision != Decision::kCommitted) {
+    store::RemoveIfEmpty(fs, path);
+    return publication.status;
+  }
+  report.save_id = attempt.save_id;
+  report.committed_at = manifest.committed_at;
+  report.warnings =
+      AfterCommit(environment, {path, attempt.save_id, manifest.committed_at, attempt.owner.nonce,
+                                options.update_latest, options.timeout});
+  report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  return report;
 }
 
 }  // namespace flagstone

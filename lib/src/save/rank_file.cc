@@ -22,15 +22,14 @@ bool HasHoles(const RankFileContent& content) {
 
 }  // namespace
 
-Result<std::unique_ptr<RankFile>> RankFile::Create(io::FileSystem& fs,
-                                                   const std::filesystem::path& name,
-                                                   std::string_view framed_record,
-                                                   const RankFileContent& content,
-                                                   const io::WriteOptions& options) {
+Result<std::unique_ptr<RankFile>> RankFile::Create(
+    io::FileSystem& fs, const std::filesystem::path& name, std::string_view framed_record,
+    const RankFileContent& content, const io::WriteOptions& options, std::optional<uint32_t> mode) {
   FLAGSTONE_ASSIGN_OR_RETURN(std::shared_ptr<io::File> file,
                              fs.Open(name, {io::OpenOptions::Mode::kCreateExclusive, false}));
   const auto fill = [&]() -> Result<std::unique_ptr<RankFile>> {
     FLAGSTONE_RETURN_IF_ERROR(io::WriteFully(*file, 0, std::as_bytes(std::span(framed_record))));
+    if (mode) FLAGSTONE_RETURN_IF_ERROR(file->SetMode(*mode));
     const bool sparse = HasHoles(content);
     // A full disk is found before the first byte is written, and the blocks lie together. The index
     // comes on top.

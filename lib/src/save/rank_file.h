@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -49,11 +50,13 @@ struct FinishedRankFile {
 class RankFile {
  public:
   /// Make the private file; its first page holds `framed_record` until the header takes its place.
+  /// `mode`: its permission bits, where they shall not be those of a new file.
   static Result<std::unique_ptr<RankFile>> Create(io::FileSystem& fs,
                                                   const std::filesystem::path& name,
                                                   std::string_view framed_record,
                                                   const RankFileContent& content,
-                                                  const io::WriteOptions& options);
+                                                  const io::WriteOptions& options,
+                                                  std::optional<uint32_t> mode);
   /// Write all segments. `checkpoint` as in SegmentStream.
   Status WriteSegments(const std::function<Status(uint64_t)>& checkpoint);
   /// Write digest pages, index and header; nothing is synced yet. `index` has everything but

@@ -31,6 +31,12 @@ Result<format::SaveId> ParseSaveId(const std::string& text) {
   return id;
 }
 
+StatusCode CodeOf(const Status& status) { return status.code(); }
+template <typename T>
+StatusCode CodeOf(const Result<T>& result) {
+  return result.status().code();
+}
+
 // A sync counts as progress while this lives.
 class SyncScope {
  public:
@@ -49,7 +55,8 @@ SaveRun::SaveRun(Input input)
     : input_(std::move(input)),
       fs_(*input_.environment.fs),
       timing_{input_.options->timeout, input_.options->sync_timeout} {
-  self_.party = {input_.run, input_.directory.filename().string(), input_.options->step,
+  self_.party = {store::RecordText(input_.run),
+                 store::RecordText(input_.directory.filename().string()), input_.options->step,
                  input_.layout->world_size};
   self_.rank = input_.rank;
   self_.nonce = io::RandomHex(8);
@@ -60,8 +67,7 @@ SaveRun::SaveRun(Input input)
 Result<SaveReport> SaveRun::Run() {
   const auto began = std::chrono::steady_clock::now();
   FLAGSTONE_RETURN_IF_ERROR(PrepareContent());
-  const Status begun = Begin();
-  Result<SaveReport> result = begun.ok() ? Save() : begun;
+  Result<SaveReport> result = Save();
   if (result.ok()) {
     result->seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
@@ -72,8 +78,9 @@ Result<SaveReport> SaveRun::Run() {
 }
 
 Result<SaveReport> SaveRun::Save() {
-  if (Status written = WriteAndPublish(); !written.ok()) return Abandon(std::move(written));
-  return leads() ? LeadToCommit() : FollowOutcome();
+  FLAGSTONE_RETURN_IF_ERROR(Begin());
+  const Status written = WriteAndReport();
+  return leads() ? Lead(written) : Follow(written);
 }
 
 // Everything that can be wrong with what the caller gave is found here, before a name is made.
@@ -119,7 +126,7 @@ Result<store::SessionDeclaration> SaveRun::Declare() const {
   return declaration;
 }
 
-// The claim on the name, and the handshake's thread. On an error nothing of this is left.
+// The handshake's thread, and on rank 0 the claim on the name. On an error nothing of this is left.
 Status SaveRun::Begin() {
   FLAGSTONE_ASSIGN_OR_RETURN(auto declaration, Declare());
   store::SessionOptions options;
@@ -130,48 +137,61 @@ Status SaveRun::Begin() {
   options.timing = timing_;
   options.declaration = std::move(declaration);
   session_ = std::make_unique<store::Session>(std::move(options));
-  if (!leads()) {
-    session_->Follow();
-    return {};
-  }
+  if (leads()) return BeginToLead();
+  return InDirectory([&] { return session_->Follow(); });
+}
+
+Status SaveRun::BeginToLead() {
   store::Attempt attempt;
   attempt.owner = self_;
-  auto claimed = InDirectory<std::unique_ptr<store::TemporaryManifest>>([&] {
-    return store::Claim(fs_, *input_.environment.processes, input_.directory,
-                        input_.options->overwrite, timing_, input_.options->stop, attempt);
-  });
+  const auto claim = [&]() -> Result<std::unique_ptr<store::TemporaryManifest>> {
+    FLAGSTONE_ASSIGN_OR_RETURN(
+        auto claimed,
+        store::Claim(fs_, *input_.environment.processes, input_.directory,
+                     input_.options->overwrite, timing_, input_.options->stop, attempt));
+    Status status;
+    if (const auto mode = ReplacedMode()) {
+      status = claimed->SetMode(*mode);
+    } else {
+      // Who made the directory may have died before it synced the directory's own name.
+      status = fs_.SyncDirectory(store::RootOf(input_.directory));
+    }
+    if (!status.ok()) return Withdraw(*claimed, std::move(status)).status;
+    return claimed;
+  };
+  auto claimed = InDirectory(claim);
   if (claimed.ok()) {
     temporary_ = *std::move(claimed);
-    session_->Lead(
-        attempt.save_id,
-        [this](const store::Attempt& now) {
-          const Status beaten = temporary_->WriteRecord(store::EncodeAttempt(now));
-          static_cast<void>(beaten.ok());  // a beat that is missed is made up for by the next
-        },
-        {});
-    return {};
+    const Status led = session_->Lead(attempt.save_id, [this](const store::Attempt& now) {
+      const Status beaten = temporary_->WriteRecord(store::EncodeAttempt(now));
+      static_cast<void>(beaten.ok());  // a beat that is missed is made up for by the next
+    });
+    return led.ok() ? led : Withdraw(*temporary_, led).status;
   }
-  if (self_.party.world_size > 1) {
-    // The other ranks come to this save too; they are told why it does not take place.
-    session_->Lead(io::RandomHex(16), nullptr, claimed.status());
-    const auto nobody = session_->WaitAllWritten(input_.options->stop);
-    session_->Leave();
-    session_->Conclude(nobody.ok() ? claimed.status() : nobody.status(), 0, false);
-  }
+  // The other ranks come to this save too: they are told why it does not take place.
+  if (self_.party.world_size > 1 && session_->Lead(io::RandomHex(16), nullptr).ok())
+    session_->Conclude(store::Session::Outcome{claimed.status(), 0, false}, input_.options->stop);
   return claimed.status();
 }
 
 // Make the directory, then do what needs it. Another rank of a save that fails may remove the empty
 // directory between the two, so that is tried again a few times.
-template <typename T>
-Result<T> SaveRun::InDirectory(const std::function<Result<T>()>& act) {
+template <typename Act>
+auto SaveRun::InDirectory(const Act& act) -> decltype(act()) {
   constexpr int kTries = 10;
   for (int i = 1;; ++i) {
     FLAGSTONE_RETURN_IF_ERROR(store::MakeDirectories(fs_, input_.directory));
     auto result = act();
-    if (result.ok() || result.status().code() != StatusCode::kNotFound || i == kTries)
-      return result;
+    if (result.ok() || CodeOf(result) != StatusCode::kNotFound || i == kTries) return result;
   }
+}
+
+// The permission bits of the manifest that is overwritten: who may read a checkpoint does not
+// change by saving it again.
+std::optional<uint32_t> SaveRun::ReplacedMode() const {
+  if (!input_.options->overwrite) return std::nullopt;
+  const auto info = fs_.Stat(input_.directory / format::kManifestName);
+  return info.ok() ? std::optional(info->mode) : std::nullopt;
 }
 
 Status SaveRun::MakePrivateFile() {
@@ -184,8 +204,10 @@ Status SaveRun::MakePrivateFile() {
   record.owner = self_;
   const std::vector<std::byte> framed = store::FrameValue(store::EncodeAnswer(record));
   const std::string_view text(reinterpret_cast<const char*>(framed.data()), framed.size());
-  FLAGSTONE_ASSIGN_OR_RETURN(file_, InDirectory<std::unique_ptr<RankFile>>([&] {
-                               return RankFile::Create(fs_, name, text, content_, options);
+  const SyncScope reserving(*session_);  // space for a large file can take its time
+  FLAGSTONE_ASSIGN_OR_RETURN(file_, InDirectory([&] {
+                               return RankFile::Create(fs_, name, text, content_, options,
+                                                       ReplacedMode());
                              }));
   own_file_ = name;
   return {};
@@ -201,33 +223,33 @@ Status SaveRun::Checkpoint(uint64_t streamed) {
   return session_->Check();
 }
 
-Status SaveRun::WriteAndPublish() {
+Status SaveRun::WriteAndReport() {
   FLAGSTONE_RETURN_IF_ERROR(MakePrivateFile());
   FLAGSTONE_RETURN_IF_ERROR(
       file_->WriteSegments([this](uint64_t streamed) { return Checkpoint(streamed); }));
   FLAGSTONE_ASSIGN_OR_RETURN(save_id_, session_->WaitListed(input_.options->stop));
-  return FinishFile(save_id_);
+  return FinishFile();
 }
 
-Status SaveRun::FinishFile(const std::string& save_id) {
+Status SaveRun::FinishFile() {
   format::RankIndex index;
-  FLAGSTONE_ASSIGN_OR_RETURN(index.save_id, ParseSaveId(save_id));
+  FLAGSTONE_ASSIGN_OR_RETURN(index.save_id, ParseSaveId(save_id_));
   index.rank = input_.rank;
   index.world_size = input_.layout->world_size;
   index.plain = std::move(plain_);
   index.rank_state = input_.rank_state;
   const std::filesystem::path final_name =
       input_.directory / format::RankFileName(input_.rank, index.save_id);
-  FLAGSTONE_ASSIGN_OR_RETURN(const FinishedRankFile finished, file_->Finish(std::move(index)));
   const SyncScope sync(*session_);
+  FLAGSTONE_ASSIGN_OR_RETURN(const FinishedRankFile finished, file_->Finish(std::move(index)));
   const Status published = store::PublishRankFile(fs_, file_->file(), own_file_, final_name);
   // Where it failed cannot be told from here: the file has one of the two names.
-  if (!published.ok() && fs_.Stat(own_file_).ok()) return published;
-  own_file_ = final_name;
+  if (published.ok() || !fs_.Stat(own_file_).ok()) own_file_ = final_name;
   FLAGSTONE_RETURN_IF_ERROR(published);
+  file_.reset();  // the others may take long: give buffers and descriptors back now
   session_->ReportWritten(finished.file_length, finished.index_length,
                           base::Hex(finished.index_digest));
-  report_.save_id = save_id;
+  report_.save_id = save_id_;
   report_.file_bytes = finished.file_length;
   report_.backend = Name(finished.write.backend.backend);
   report_.backend_reason = finished.write.backend.reason;
@@ -235,29 +257,11 @@ Status SaveRun::FinishFile(const std::string& save_id) {
   return {};
 }
 
-int64_t SaveRun::CommitTime() const {
-  using std::chrono::nanoseconds;
-  int64_t now =
-      std::chrono::duration_cast<nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
-  // Later than what it replaces and than what `latest` names, whatever the clocks of their writers
-  // said.
-  const auto later_than = [&](const std::filesystem::path& checkpoint) {
-    const auto manifest = store::ReadManifest(fs_, checkpoint);
-    if (manifest.ok() && manifest->committed_at >= now) now = manifest->committed_at + 1;
-  };
-  later_than(input_.directory);
-  const std::filesystem::path root = input_.directory.parent_path();
-  const auto latest = store::ReadLatest(fs_, root);
-  if (latest.ok() && *latest) later_than(root / (*latest)->name);
-  return now;
-}
-
 Result<format::Manifest> SaveRun::MakeManifest(store::WrittenSave written) const {
   format::Manifest manifest;
   FLAGSTONE_ASSIGN_OR_RETURN(manifest.save_id, ParseSaveId(save_id_));
   manifest.step = input_.options->step;
-  manifest.committed_at = CommitTime();
+  manifest.committed_at = CommitTime(fs_, input_.directory);
   manifest.layout = std::move(written.layout);
   manifest.client_state = input_.client_state;
   for (const store::Answer& answer : written.answers) {
@@ -277,72 +281,77 @@ Result<format::Manifest> SaveRun::MakeManifest(store::WrittenSave written) const
   return manifest;
 }
 
-Result<SaveReport> SaveRun::LeadToCommit() {
+Publication SaveRun::GatherAndPublish() {
   auto written = session_->WaitAllWritten(input_.options->stop);
-  if (!written.ok()) return Abandon(written.status());
-  auto manifest = MakeManifest(*std::move(written));
-  if (!manifest.ok()) return Abandon(manifest.status());
+  if (!written.ok()) return Withdraw(*temporary_, written.status());
+  const SyncScope sync(*session_);
+  const auto manifest = MakeManifest(*std::move(written));
+  if (!manifest.ok()) return Withdraw(*temporary_, manifest.status());
+  report_.committed_at = manifest->committed_at;
   const auto bytes = format::EncodeManifest(*manifest);
-  if (!bytes.ok()) return Abandon(bytes.status());
-  store::CommitResult committed = store::CommitResult::kCommitted;
-  {
-    const SyncScope sync(*session_);
-    if (Status status = temporary_->WriteManifest(*bytes); !status.ok())
-      return Abandon(std::move(status));
-    auto result = temporary_->Commit(input_.options->overwrite);
-    if (!result.ok()) return Abandon(result.status());
-    committed = *result;
+  if (!bytes.ok()) return Withdraw(*temporary_, bytes.status());
+  return Publish(*temporary_, *bytes, input_.options->overwrite);
+}
+
+Result<SaveReport> SaveRun::Lead(const Status& own) {
+  const Publication publication = own.ok() ? GatherAndPublish() : Withdraw(*temporary_, own);
+  const bool unknown = publication.decision == Decision::kDurabilityUnknown;
+  const std::stop_token& stop = input_.options->stop;
+  switch (publication.decision) {
+    case Decision::kNotCommitted:
+      RemoveOwnFile();
+      session_->Conclude(store::Session::Outcome{publication.status, 0, false}, stop);
+      return publication.status;
+    case Decision::kUndecided:
+      session_->Conclude(std::nullopt, stop);
+      return publication.status;
+    case Decision::kCommitted: {
+      const SyncScope sync(*session_);
+      report_.warnings = AfterCommit(input_.environment,
+                                     {input_.directory, save_id_, report_.committed_at, self_.nonce,
+                                      input_.options->update_latest, timing_.timeout});
+      break;
+    }
+    case Decision::kDurabilityUnknown:  // neither the old files nor the new ones may go
+      break;
   }
-  own_file_.clear();
-  const bool unknown = committed == store::CommitResult::kDurabilityUnknown;
-  // With the directory's state unknown neither the old nor the new files may go.
-  if (!unknown) AfterCommit(*manifest);
+  session_->Conclude(store::Session::Outcome{Status(), report_.committed_at, unknown}, stop);
+  return Report(report_.committed_at, unknown);
+}
+
+Result<SaveReport> SaveRun::Follow(const Status& own) {
+  if (!own.ok()) {
+    // This rank has not reported its file as written, so nobody can commit the attempt.
+    RemoveOwnFile();
+    session_->ReportFailed(own, input_.options->stop);
+    session_->Leave();
+    return own;
+  }
+  const auto outcome = session_->WaitOutcome(input_.options->stop);
+  if (outcome.ok()) {
+    const bool committed = outcome->state == store::AttemptState::kCommitted;
+    if (!committed) RemoveOwnFile();
+    session_->Leave();
+    if (!committed) return Status(outcome->code, outcome->message);
+    return Report(outcome->committed_at, outcome->durability_unknown);
+  }
+  // Nobody says what became of it, and the file may be named by a manifest that is published at any
+  // moment, or was: only after the fence can that be told.
+  const auto committed = store::Fence(fs_, input_.directory, save_id_);
+  if (committed.ok() && !*committed) RemoveOwnFile();
   session_->Leave();
-  session_->Conclude({}, manifest->committed_at, unknown);
-  FLAGSTONE_RETURN_IF_ERROR(Committed(manifest->committed_at, unknown));
-  return report_;
-}
-
-Status SaveRun::Committed(int64_t committed_at, bool durability_unknown) {
-  own_file_.clear();
-  report_.committed_at = committed_at;
-  if (!durability_unknown) return {};
-  return Status(StatusCode::kIoError,
-                Join("checkpoint ", Quote(input_.directory.string()),
-                     " is committed, durability unknown: its directory "
-                     "could not be synced after the name was moved; check the storage, then verify "
-                     "the checkpoint"),
-                {input_.directory.string(), "", std::nullopt});
-}
-
-// Nothing in here turns success into failure.
-void SaveRun::AfterCommit(const format::Manifest& manifest) {
-  const std::filesystem::path root = input_.directory.parent_path();
-  if (input_.options->update_latest) {
-    const store::Latest latest{self_.party.name, save_id_};
-    const Status moved = store::MoveLatest(fs_, root, latest, manifest.committed_at, self_.nonce);
-    if (!moved.ok()) report_.warnings.push_back(Join("'latest' was not moved: ", moved.message()));
+  if (!committed.ok()) {
+    return outcome.status().Annotated(
+        Join("whether the save was committed could not be found out (",
+             committed.status().message(), ")"));
   }
-  // The replaced manifest's files are debris now like any other.
-  const auto info = fs_.Stat(input_.directory / format::kManifestName);
-  for (std::string& trouble :
-       store::RemoveDebris(fs_, *input_.environment.processes, input_.directory, timing_.timeout,
-                           info.ok() ? info->modified_ns : 0)) {
-    report_.warnings.push_back(std::move(trouble));
-  }
-}
-
-Result<SaveReport> SaveRun::FollowOutcome() {
-  const auto outcome = session_->WaitOutcome();
-  if (!outcome.ok()) return Abandon(outcome.status());
-  if (outcome->state != store::AttemptState::kCommitted)
-    return Abandon(Status(outcome->code, outcome->message));
-  session_->Leave();
-  FLAGSTONE_RETURN_IF_ERROR(Committed(outcome->committed_at, outcome->durability_unknown));
-  return report_;
+  if (!*committed) return outcome.status();
+  const auto manifest = store::ReadManifest(fs_, input_.directory);
+  return Report(manifest.ok() ? manifest->committed_at : 0, false);
 }
 
 void SaveRun::RemoveOwnFile() {
+  file_.reset();  // or its blocks stay until this returns
   if (own_file_.empty()) return;
   const Status unlinked = fs_.Unlink(own_file_);
   static_cast<void>(
@@ -350,33 +359,10 @@ void SaveRun::RemoveOwnFile() {
   own_file_.clear();
 }
 
-// Make sure that nobody commits what this process gives up. True: it was committed before.
-Result<bool> SaveRun::FenceIfNeeded(const Status& status) {
-  if (leads()) return temporary_->Withdraw();
-  session_->ReportFailed(status);
-  // The coordinator's word, if it comes, stands for the fence that it did.
-  const auto outcome = session_->WaitOutcome();
-  if (outcome.ok()) return outcome->state == store::AttemptState::kCommitted;
-  if (save_id_.empty()) return false;  // not listed: nothing of this process is in any attempt
-  return store::Fence(fs_, input_.directory, save_id_);
-}
-
-Result<SaveReport> SaveRun::Abandon(Status status) {
-  const auto committed = FenceIfNeeded(status);
-  if (!committed.ok()) {
-    // Neither file may be touched: what is published could not be read.
-    session_->Leave();
-    return status.Annotated(Join("whether the save was committed could not be found out (",
-                                 committed.status().message(), ")"));
-  }
-  if (!*committed) RemoveOwnFile();
-  session_->Leave();
-  if (leads()) session_->Conclude(*committed ? Status() : status, report_.committed_at, *committed);
-  if (!*committed) return status;
-  FLAGSTONE_RETURN_IF_ERROR(Committed(0, leads()));
-  const auto manifest = store::ReadManifest(fs_, input_.directory);
-  if (manifest.ok()) report_.committed_at = manifest->committed_at;
-  return report_;
+Result<SaveReport> SaveRun::Report(int64_t committed_at, bool durability_unknown) {
+  if (durability_unknown) return DurabilityUnknown(input_.directory);
+  report_.committed_at = committed_at;
+  return std::move(report_);
 }
 
 }  // namespace flagstone::save

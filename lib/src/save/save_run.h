@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -19,17 +18,12 @@
 #include "io/file_system.h"
 #include "io/process.h"
 #include "save/given.h"
+#include "save/publication.h"
 #include "save/rank_file.h"
 #include "store/publish.h"
 #include "store/session.h"
 
 namespace flagstone::save {
-
-/// What a save needs beside the layout. The file system and process table are seams for tests.
-struct SaveEnvironment {
-  io::FileSystem* fs = nullptr;
-  io::ProcessTable* processes = nullptr;
-};
 
 class SaveRun {
  public:
@@ -53,25 +47,24 @@ class SaveRun {
   Status PrepareContent();
   Result<store::SessionDeclaration> Declare() const;
   Status Begin();
-  template <typename T>
-  Result<T> InDirectory(const std::function<Result<T>()>& act);
+  Status BeginToLead();
+  template <typename Act>
+  auto InDirectory(const Act& act) -> decltype(act());
   Status MakePrivateFile();
   Status Checkpoint(uint64_t streamed);
-  Status FinishFile(const std::string& save_id);
-  Status WriteAndPublish();
+  Status FinishFile();
+  Status WriteAndReport();
 
-  // Rank 0 after its own file is there.
-  Result<SaveReport> LeadToCommit();
+  // Rank 0, when its own file is written or could not be (`own`).
+  Result<SaveReport> Lead(const Status& own);
+  Publication GatherAndPublish();
   Result<format::Manifest> MakeManifest(store::WrittenSave written) const;
-  int64_t CommitTime() const;
-  void AfterCommit(const format::Manifest& manifest);
-  // The other ranks.
-  Result<SaveReport> FollowOutcome();
+  // The others, likewise.
+  Result<SaveReport> Follow(const Status& own);
 
-  Result<SaveReport> Abandon(Status status);
-  Result<bool> FenceIfNeeded(const Status& status);
   void RemoveOwnFile();
-  Status Committed(int64_t committed_at, bool durability_unknown);
+  Result<SaveReport> Report(int64_t committed_at, bool durability_unknown);
+  std::optional<uint32_t> ReplacedMode() const;
 
   bool leads() const { return input_.rank == 0; }
 
@@ -82,13 +75,13 @@ class SaveRun {
   RankFileContent content_;
   std::vector<format::PlainValue> plain_;
   std::vector<SpanSource> array_sources_;
-  std::unique_ptr<store::Session> session_;
-  std::unique_ptr<store::TemporaryManifest> temporary_;  // rank 0
   std::unique_ptr<RankFile> file_;
   std::filesystem::path own_file_;  // by its present name; empty when there is none
   std::string save_id_;
   uint64_t seen_completions_ = 0;
   SaveReport report_;
+  std::unique_ptr<store::TemporaryManifest> temporary_;  // rank 0
+  std::unique_ptr<store::Session> session_;              // its thread uses temporary_
 };
 
 }  // namespace flagstone::save

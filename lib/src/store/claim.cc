@@ -10,6 +10,7 @@
 
 #include "base/macros.h"
 #include "base/text.h"
+#include "format/header.h"
 #include "store/names.h"
 
 namespace flagstone::store {
@@ -20,8 +21,14 @@ using base::Quote;
 using Clock = std::chrono::steady_clock;
 
 constexpr auto kPause = std::chrono::milliseconds(5);
+constexpr auto kLongestBeat = std::chrono::seconds(1);
 
-Status Taken(const path& directory) {
+// Whatever stands under the manifest's name, damaged or of another version, is somebody's
+// checkpoint.
+Status CheckFree(io::FileSystem& fs, const path& directory) {
+  const auto info = fs.Stat(directory / format::kManifestName);
+  if (info.status().code() == StatusCode::kNotFound) return {};
+  FLAGSTONE_RETURN_IF_ERROR(info.status());
   return Status(StatusCode::kAlreadyExists,
                 Join("checkpoint ", Quote(directory.string()),
                      " exists; save under another name or ask for overwrite"),
@@ -54,16 +61,29 @@ class Rivals {
   Result<bool> Look() {
     FLAGSTONE_ASSIGN_OR_RETURN(const std::vector<SeenAttempt> attempts,
                                SeeAttempts(fs_, processes_, directory_));
+    const auto own = std::find_if(attempts.begin(), attempts.end(), [&](const auto& attempt) {
+      return attempt.save_id == mine_.save_id;
+    });
+    const int64_t now_ns = own == attempts.end() ? 0 : own->modified_ns;  // own record just beat
     bool alone = true;
     for (const SeenAttempt& other : attempts) {
       if (other.save_id == mine_.save_id) continue;
-      const io::Liveness liveness = Judge(other);
+      const io::Liveness liveness = Judge(other, now_ns);
       if (liveness == io::Liveness::kDead) {
         FLAGSTONE_RETURN_IF_ERROR(Fence(fs_, directory_, other.save_id).status());
         continue;
       }
       alone = false;
-      if (liveness == io::Liveness::kUnknown) continue;  // watched
+      if (liveness == io::Liveness::kUnknown) {
+        if (Clock::now() - began_ < timing_.claim_patience()) continue;  // watched
+        return Status(
+            StatusCode::kAlreadyExists,
+            Join("checkpoint ", Quote(directory_.string()), " may still be being saved by ",
+                 other.record ? Describe(other.record->owner) : std::string("another process"),
+                 "; whether it lives could not be told within ", timing_.claim_patience().count(),
+                 " ms"),
+            {directory_.string(), "", std::nullopt});
+      }
       const bool claims = other.record && other.record->state == AttemptState::kClaimed;
       if (claims && mine_.owner.nonce < other.record->owner.nonce) continue;  // it will withdraw
       return Status(
@@ -82,9 +102,16 @@ class Rivals {
   };
 
   // Where the process table cannot tell, time does: a record that changes is alive, one that stands
-  // still for its owner's own limit is dead.
-  io::Liveness Judge(const SeenAttempt& other) {
+  // still for its owner's own limit is dead, whether it did so before or while it is watched.
+  io::Liveness Judge(const SeenAttempt& other, int64_t now_ns) {
+    // Committed by a link, its temporary name not yet removed: no attempt any more.
+    const auto published = PublishedSaveId(fs_, directory_);
+    if (published.ok() && *published == other.save_id) return io::Liveness::kDead;
     if (other.liveness != io::Liveness::kUnknown) return other.liveness;
+    const auto limit =
+        other.record ? std::chrono::milliseconds(other.record->owner.timeout_ms) : timing_.timeout;
+    if (other.modified_ns != 0 && std::chrono::nanoseconds(now_ns - other.modified_ns) > limit)
+      return io::Liveness::kDead;
     const auto now = Clock::now();
     const auto [at, is_new] = watched_.try_emplace(other.save_id, Watched{other.record, now});
     if (is_new) return io::Liveness::kUnknown;
@@ -92,8 +119,6 @@ class Rivals {
       at->second = {other.record, now};
       return other.record ? io::Liveness::kAlive : io::Liveness::kUnknown;
     }
-    const auto limit =
-        other.record ? std::chrono::milliseconds(other.record->owner.timeout_ms) : timing_.timeout;
     return now - at->second.since > limit ? io::Liveness::kDead : io::Liveness::kUnknown;
   }
 
@@ -102,11 +127,23 @@ class Rivals {
   const path& directory_;
   const Timing& timing_;
   const Attempt& mine_;
+  const Clock::time_point began_ = Clock::now();
   std::map<std::string, Watched> watched_;
 };
 
-Status WaitAlone(Rivals& rivals, const std::stop_token& stop) {
+// Look until nobody else is there. The own record beats meanwhile: a rival on another machine that
+// watches it must not take it for dead.
+Status WaitAlone(Rivals& rivals, TemporaryManifest& manifest, Attempt& attempt,
+                 const Timing& timing, const std::stop_token& stop) {
+  const auto beat_interval =
+      std::min<std::chrono::milliseconds>(timing.beat_interval(), kLongestBeat);
+  auto last_beat = Clock::now();
   for (;;) {
+    if (const auto now = Clock::now(); now - last_beat > beat_interval) {
+      last_beat = now;
+      ++attempt.owner.beat;
+      FLAGSTONE_RETURN_IF_ERROR(manifest.WriteRecord(EncodeAttempt(attempt)));
+    }
     FLAGSTONE_ASSIGN_OR_RETURN(const bool alone, rivals.Look());
     if (alone) return {};
     if (stop.stop_requested()) {
@@ -123,22 +160,16 @@ Result<std::unique_ptr<TemporaryManifest>> Claim(io::FileSystem& fs, io::Process
                                                  const path& directory, bool overwrite,
                                                  const Timing& timing, const std::stop_token& stop,
                                                  Attempt& attempt) {
-  if (!overwrite) {
-    const auto published = PublishedSaveId(fs, directory);
-    // A damaged manifest is somebody's checkpoint too.
-    if (published.ok() ? published->has_value()
-                       : published.status().code() == StatusCode::kCorruption) {
-      return Taken(directory);
-    }
-    FLAGSTONE_RETURN_IF_ERROR(published.status());
-  }
+  if (!overwrite) FLAGSTONE_RETURN_IF_ERROR(CheckFree(fs, directory));
   FLAGSTONE_ASSIGN_OR_RETURN(attempt.save_id, DrawSaveId(fs, directory));
   attempt.state = AttemptState::kClaimed;
   FLAGSTONE_ASSIGN_OR_RETURN(
       auto manifest,
       TemporaryManifest::Create(fs, directory, attempt.save_id, EncodeAttempt(attempt)));
   Rivals rivals(fs, processes, directory, timing, attempt);
-  Status status = WaitAlone(rivals, stop);
+  Status status = WaitAlone(rivals, *manifest, attempt, timing, stop);
+  // A rival may have committed after the first look and been gone at the second.
+  if (status.ok() && !overwrite) status = CheckFree(fs, directory);
   if (status.ok()) {
     attempt.state = AttemptState::kActive;
     status = manifest->WriteRecord(EncodeAttempt(attempt));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/names.h"
 
+#include <span>
+
+#include "base/digest.h"
 #include "base/text.h"
 #include "format/header.h"
 
@@ -26,6 +29,15 @@ std::string PrivateName(std::string_view nonce) { return base::Join(kOwnPrefix, 
 
 std::string TemporaryManifestName(std::string_view save_id_hex) {
   return base::Join(kTemporaryManifestPrefix, save_id_hex);
+}
+
+std::string OwnerFileName(std::string_view save_id_hex) {
+  return base::Join(kKeyPrefix, save_id_hex, ".owner");
+}
+
+std::string TemporaryLatestName(std::string_view checkpoint, std::string_view nonce) {
+  const std::string digest = base::Hex(base::DigestOf(std::as_bytes(std::span(checkpoint))));
+  return base::Join(kTemporaryLatestPrefix, digest.substr(0, 16), ".", nonce);
 }
 
 std::string_view IdDigits(std::string_view save_id_hex) { return save_id_hex.substr(0, 8); }

@@ -3,8 +3,8 @@
 
 /// \file
 /// The names of files in a checkpoint's directory that a save uses before it is published.
-/// Everything that begins with
-/// ".flagstone-" is Flagstone's; so is rank-<digits>.<8 hex>.flagstone (format/header.h).
+/// Everything that begins with ".flagstone-" is Flagstone's; so is rank-<digits>.<8 hex>.flagstone
+/// (format/header.h).
 
 #include <cstdint>
 #include <string>
@@ -25,8 +25,8 @@ enum class NameKind : uint8_t {
   kRankFile,           ///< rank-00003.1a2b3c4d.flagstone
   kTemporaryManifest,  ///< .flagstone-manifest.<32 hex>
   kPrivate,            ///< .flagstone-<nonce>: a rank file that has no save id yet
-  kKey,                ///< .flagstone-key.<key>: a board entry of the file-system coordinator
-  kTemporaryLatest,    ///< .flagstone-latest.<nonce>, beside the checkpoints
+  kKey,                ///< .flagstone-key.<key>: a board entry, or an owner file
+  kTemporaryLatest,    ///< .flagstone-latest.<digest of the name>.<nonce>, beside the checkpoints
 };
 
 struct ParsedName {
@@ -38,6 +38,9 @@ ParsedName ParseName(std::string_view name);
 
 std::string PrivateName(std::string_view nonce);
 std::string TemporaryManifestName(std::string_view save_id_hex);
+/// Says whose a temporary manifest is once the manifest's bytes have taken the record's place.
+std::string OwnerFileName(std::string_view save_id_hex);
+std::string TemporaryLatestName(std::string_view checkpoint, std::string_view nonce);
 
 /// The first eight hexadecimal digits of a save id, as in rank file names.
 std::string_view IdDigits(std::string_view save_id_hex);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/participants.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -39,19 +40,14 @@ bool LaysStill(io::FileSystem& fs, const path& file, std::chrono::milliseconds i
                           std::chrono::duration_cast<std::chrono::nanoseconds>(idle).count();
 }
 
-// The record of the attempt whose temporary manifest is `name`. Once the manifest's bytes have
-// taken the record's place, the board entry of a file-system coordinator still tells whose it is.
-std::optional<Attempt> AttemptOf(io::FileSystem& fs, const path& directory, const std::string& name,
-                                 const std::string& save_id,
-                                 const std::vector<std::string>& names) {
-  if (const auto record = ReadRecord(fs, directory / name)) {
-    if (auto attempt = DecodeAttempt(*record)) return attempt;
-  }
-  for (const std::string& key : names) {
-    if (ParseName(key).kind != NameKind::kKey || !key.ends_with(kAttemptKeySuffix)) continue;
-    const auto record = ReadRecord(fs, directory / key);
+// The record of an attempt: in its temporary manifest, and once the manifest's bytes have taken its
+// place there, in the owner file.
+std::optional<Attempt> AttemptOf(io::FileSystem& fs, const path& directory,
+                                 std::string_view save_id) {
+  for (const std::string& name : {TemporaryManifestName(save_id), OwnerFileName(save_id)}) {
+    const auto record = ReadRecord(fs, directory / name);
     auto attempt = record ? DecodeAttempt(*record) : std::nullopt;
-    if (attempt && attempt->save_id == save_id) return attempt;
+    if (attempt) return attempt;
   }
   return std::nullopt;
 }
@@ -67,29 +63,57 @@ class DebrisFinder {
   Result<std::vector<Debris>> Find() {
     FLAGSTONE_ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory_));
     FLAGSTONE_ASSIGN_OR_RETURN(const auto published, PublishedSaveId(fs_, directory_));
-    std::set<std::string, std::less<>> kept_ids;
-    if (published) kept_ids.emplace(IdDigits(*published));
+    if (published) kept_ids_.emplace(IdDigits(*published));
     for (const std::string& name : names) {
       const ParsedName parsed = ParseName(name);
       if (parsed.kind != NameKind::kTemporaryManifest) continue;
-      const auto attempt = AttemptOf(fs_, directory_, name, parsed.id, names);
-      if (IsDead(name, attempt ? std::optional(attempt->owner) : std::nullopt)) {
+      const auto attempt = AttemptOf(fs_, directory_, parsed.id);
+      // What is published under a second name is no attempt any more.
+      if (published == parsed.id ||
+          IsDead(name, attempt ? std::optional(attempt->owner) : std::nullopt)) {
         debris_.push_back({name, parsed.id});
-      } else {
-        kept_ids.emplace(IdDigits(parsed.id));
+        continue;
       }
+      kept_ids_.emplace(IdDigits(parsed.id));
+      if (attempt) live_attempts_.push_back(*attempt);
     }
     for (const std::string& name : names) {
-      const ParsedName parsed = ParseName(name);
-      const bool dead = (parsed.kind == NameKind::kRankFile && !kept_ids.contains(parsed.id)) ||
-                        ((parsed.kind == NameKind::kPrivate || parsed.kind == NameKind::kKey) &&
-                         IsDead(name, OwnerOf(name)));
-      if (dead) debris_.push_back({name, ""});
+      if (IsDebris(name, ParseName(name))) debris_.push_back({name, ""});
     }
     return std::move(debris_);
   }
 
  private:
+  bool IsDebris(const std::string& name, const ParsedName& parsed) {
+    switch (parsed.kind) {
+      case NameKind::kRankFile:
+        return !kept_ids_.contains(parsed.id);
+      case NameKind::kKey:
+        return IsDead(name, OwnerOf(name));
+      case NameKind::kPrivate: {
+        const auto owner = OwnerOf(name);
+        return !(owner && IsWaitedFor(*owner)) && IsDead(name, owner);
+      }
+      case NameKind::kForeign:
+      case NameKind::kManifest:
+      case NameKind::kTemporaryManifest:
+      case NameKind::kTemporaryLatest:
+        break;
+    }
+    return false;
+  }
+
+  // A live attempt lists this rank, or may still do so: a rank that waits for the list changes no
+  // file, so that its file's age says nothing.
+  bool IsWaitedFor(const Owner& owner) const {
+    return std::any_of(live_attempts_.begin(), live_attempts_.end(), [&](const Attempt& attempt) {
+      if (attempt.owner.party != owner.party) return false;
+      const auto& accepted = attempt.accepted;
+      return std::find(accepted.begin(), accepted.end(), owner.nonce) != accepted.end() ||
+             processes_.StateOf(owner.process) != io::Liveness::kDead;
+    });
+  }
+
   std::optional<Owner> OwnerOf(const std::string& name) {
     const auto record = ReadRecord(fs_, directory_ / name);
     return record ? DecodeOwner(*record) : std::nullopt;
@@ -99,8 +123,10 @@ class DebrisFinder {
     if (!owner) return LaysStill(fs_, directory_ / name, idle_, now_ns_);
     const io::Liveness liveness = processes_.StateOf(owner->process);
     if (liveness != io::Liveness::kUnknown) return liveness == io::Liveness::kDead;
-    return LaysStill(fs_, directory_ / name,
-                     std::max(idle_, std::chrono::milliseconds(owner->timeout_ms)), now_ns_);
+    // As long as it may wait for a coordinator that does not come.
+    const Timing timing{std::chrono::milliseconds(owner->timeout_ms), {}};
+    return LaysStill(fs_, directory_ / name, std::max(idle_, timing.coordinator_patience()),
+                     now_ns_);
   }
 
   io::FileSystem& fs_;
@@ -108,8 +134,27 @@ class DebrisFinder {
   const path& directory_;
   const std::chrono::milliseconds idle_;
   const int64_t now_ns_;
+  std::set<std::string, std::less<>> kept_ids_;  // digits of what is published or being saved
+  std::vector<Attempt> live_attempts_;
   std::vector<Debris> debris_;
 };
+
+// The temporary files of `latest` have no room for an owner. One of this name is of an earlier save
+// of it, over now; one of another name lives for a moment only.
+void RemoveLatestDebris(io::FileSystem& fs, const path& directory, std::chrono::milliseconds idle,
+                        int64_t now_ns, std::vector<std::string>& troubles) {
+  const path root = RootOf(directory);
+  const auto names = fs.List(root);
+  if (!names.ok()) return;  // whoever moves `latest` there has said so
+  const std::string own = TemporaryLatestName(directory.filename().string(), "");
+  for (const std::string& name : *names) {
+    if (ParseName(name).kind != NameKind::kTemporaryLatest) continue;
+    if (!name.starts_with(own) && !LaysStill(fs, root / name, idle, now_ns)) continue;
+    const Status status = fs.Unlink(root / name);
+    if (!status.ok() && status.code() != StatusCode::kNotFound)
+      troubles.push_back(Join("removing debris ", Quote(name), ": ", status.message()));
+  }
+}
 
 }  // namespace
 
@@ -126,8 +171,12 @@ Result<std::vector<SeenAttempt>> SeeAttempts(io::FileSystem& fs, io::ProcessTabl
     if (parsed.kind != NameKind::kTemporaryManifest) continue;
     SeenAttempt attempt;
     attempt.save_id = parsed.id;
-    attempt.record = AttemptOf(fs, directory, name, parsed.id, names);
+    attempt.record = AttemptOf(fs, directory, parsed.id);
     if (attempt.record) attempt.liveness = processes.StateOf(attempt.record->owner.process);
+    for (const std::string& file : {name, OwnerFileName(parsed.id)}) {
+      const auto info = fs.Stat(directory / file);
+      if (info.ok()) attempt.modified_ns = std::max(attempt.modified_ns, info->modified_ns);
+    }
     seen.push_back(std::move(attempt));
   }
   return seen;
@@ -166,6 +215,7 @@ std::vector<std::string> RemoveDebris(io::FileSystem& fs, io::ProcessTable& proc
         troubles.push_back(Join("removing debris ", Quote(item.name), ": ", status.message()));
     }
   }
+  RemoveLatestDebris(fs, directory, idle, now_ns, troubles);
   return troubles;
 }
 

@@ -31,6 +31,15 @@ struct Timing {
   std::chrono::milliseconds coordinator_patience() const {
     return timeout + std::max<std::chrono::milliseconds>(std::chrono::seconds(5), timeout / 4);
   }
+  /// How long a coordinator watches a rival that it cannot judge: longer than a rival of the same
+  /// limit is given, shorter than its own ranks wait.
+  std::chrono::milliseconds claim_patience() const {
+    return timeout + (coordinator_patience() - timeout) / 2;
+  }
+  /// How long a rank that fails stays so that the coordinator learns why.
+  std::chrono::milliseconds farewell() const {
+    return std::min<std::chrono::milliseconds>(timeout, std::chrono::seconds(30));
+  }
 };
 
 /// The record in the first page of a private file or temporary manifest; nullopt when there is none
@@ -42,6 +51,8 @@ struct SeenAttempt {
   std::string save_id;
   std::optional<Attempt> record;  ///< Absent when the temporary manifest's record cannot be read.
   io::Liveness liveness = io::Liveness::kUnknown;
+  /// When its record was last written, by the file system's own clock.
+  int64_t modified_ns = 0;
 };
 
 /// The attempts whose temporary manifest lies in the directory.
@@ -55,15 +66,16 @@ struct Debris {
                               ///< files are touched.
 };
 
-/// Find debris without changing anything. `idle` is how long a file whose owner cannot be told must
-/// have lain still, by the file system's own clock (`now_ns`, the time of a file just written
-/// there; 0: unknown, such files are kept).
+/// Find debris in a checkpoint's directory without changing anything. `idle` is how long a file
+/// whose owner cannot be told must have lain still, by the file system's own clock (`now_ns`, the
+/// time of a file just written there; 0: unknown, such files are kept).
 Result<std::vector<Debris>> FindDebris(io::FileSystem& fs, io::ProcessTable& processes,
                                        const std::filesystem::path& directory,
                                        std::chrono::milliseconds idle, int64_t now_ns);
 
-/// Remove debris, fencing first. Returns what could not be removed and why; removing nothing is no
-/// error.
+/// Remove debris, fencing first, and beside the checkpoint the temporary files of `latest` that a
+/// save of this name, or long ago one of another, left. Returns what could not be removed and why;
+/// removing nothing is no error.
 std::vector<std::string> RemoveDebris(io::FileSystem& fs, io::ProcessTable& processes,
                                       const std::filesystem::path& directory,
                                       std::chrono::milliseconds idle, int64_t now_ns);

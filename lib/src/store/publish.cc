@@ -25,11 +25,6 @@ constexpr uint64_t kMaxLatestBytes = 4096;
 // length from becoming an allocation; it is far from what any model needs.
 constexpr uint64_t kMaxManifestBytes = uint64_t{1} << 30;
 
-path ParentOf(const path& directory) {
-  path parent = directory.parent_path();
-  return parent.empty() ? path(".") : parent;
-}
-
 Result<std::vector<std::byte>> ReadWhole(io::File& file, uint64_t limit) {
   FLAGSTONE_ASSIGN_OR_RETURN(const io::FileInfo info, file.Info());
   if (info.type == io::FileInfo::Type::kDirectory) {
@@ -50,6 +45,11 @@ Result<std::vector<std::byte>> ReadWhole(io::File& file, uint64_t limit) {
 
 }  // namespace
 
+path RootOf(const path& directory) {
+  path parent = directory.parent_path();
+  return parent.empty() ? path(".") : parent;
+}
+
 Status MakeDirectories(io::FileSystem& fs, const path& directory) {
   std::vector<path> missing;
   for (path level = directory; !level.empty(); level = level.parent_path()) {
@@ -67,10 +67,9 @@ Status MakeDirectories(io::FileSystem& fs, const path& directory) {
   }
   for (auto level = missing.rbegin(); level != missing.rend(); ++level) {
     const Status made = fs.MakeDirectory(*level);
-    // Another rank may have made it between the look and now. It syncs the parent too, but maybe
-    // later than our commit.
+    // Another rank may have made it between the look and now.
     if (!made.ok() && made.code() != StatusCode::kAlreadyExists) return made;
-    FLAGSTONE_RETURN_IF_ERROR(fs.SyncDirectory(ParentOf(*level)));
+    FLAGSTONE_RETURN_IF_ERROR(fs.SyncDirectory(RootOf(*level)));
   }
   return {};
 }
@@ -120,7 +119,7 @@ Status PublishRankFile(io::FileSystem& fs, io::File& file, const path& private_p
                        const path& final_path) {
   FLAGSTONE_RETURN_IF_ERROR(file.Sync());
   FLAGSTONE_RETURN_IF_ERROR(fs.Rename(private_path, final_path));
-  return fs.SyncDirectory(ParentOf(final_path));
+  return fs.SyncDirectory(RootOf(final_path));
 }
 
 Result<bool> Fence(io::FileSystem& fs, const path& directory, std::string_view save_id) {
@@ -158,14 +157,29 @@ Result<std::unique_ptr<TemporaryManifest>> TemporaryManifest::Create(io::FileSys
 
 Status TemporaryManifest::WriteRecord(std::string_view record) {
   const std::lock_guard lock(mutex_);
-  if (manifest_written_) return {};
-  std::vector<std::byte> framed = FrameValue(record);
-  return io::WriteFully(*file_, 0, framed);
+  if (over_) return {};
+  record_ = record;
+  return manifest_written_ ? WriteOwnerFile() : io::WriteFully(*file_, 0, FrameValue(record_));
+}
+
+Status TemporaryManifest::WriteOwnerFile() {
+  FLAGSTONE_ASSIGN_OR_RETURN(
+      auto file, fs_.Open(directory_ / OwnerFileName(save_id_), {Mode::kCreate, false}));
+  return io::WriteFully(*file, 0, FrameValue(record_));
+}
+
+void TemporaryManifest::RemoveOwnerFile() {
+  const std::lock_guard lock(mutex_);
+  over_ = true;
+  if (!manifest_written_) return;
+  const Status unlinked = fs_.Unlink(directory_ / OwnerFileName(save_id_));
+  static_cast<void>(unlinked.ok());  // what is left of it is debris: its owner ends
 }
 
 Status TemporaryManifest::WriteManifest(std::span<const std::byte> bytes) {
   const std::lock_guard lock(mutex_);
   manifest_written_ = true;
+  FLAGSTONE_RETURN_IF_ERROR(WriteOwnerFile());
   FLAGSTONE_RETURN_IF_ERROR(
       file_->Truncate(bytes.size()));  // a long record may reach beyond a short manifest
   FLAGSTONE_RETURN_IF_ERROR(io::WriteFully(*file_, 0, bytes));
@@ -213,11 +227,17 @@ Result<CommitResult> TemporaryManifest::Commit(bool overwrite) {
     const Status unlinked = fs_.Unlink(temporary);
     static_cast<void>(unlinked.ok());
   }
+  RemoveOwnerFile();
   const Status synced = fs_.SyncDirectory(directory_);
   return synced.ok() ? CommitResult::kCommitted : CommitResult::kDurabilityUnknown;
 }
 
-Result<bool> TemporaryManifest::Withdraw() { return Fence(fs_, directory_, save_id_); }
+Result<bool> TemporaryManifest::Withdraw() {
+  auto published = Fence(fs_, directory_, save_id_);
+  // As long as the temporary manifest may be there, so may the word of whose it is.
+  if (published.ok()) RemoveOwnerFile();
+  return published;
+}
 
 Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root) {
   const path name = root / kLatestName;
@@ -253,13 +273,14 @@ Status MoveLatest(io::FileSystem& fs, const path& root, const Latest& latest, in
     const auto manifest = ReadManifest(fs, root / (*old)->name);
     if (manifest.ok() && manifest->committed_at > committed_at) return {};
   }
-  const path temporary = root / Join(kTemporaryLatestPrefix, nonce);
+  const path temporary = root / TemporaryLatestName(latest.name, nonce);
   const auto write = [&]() -> Status {
     FLAGSTONE_ASSIGN_OR_RETURN(auto file, fs.Open(temporary, {Mode::kCreateExclusive, false}));
     const std::string text = Join(latest.name, "\n", latest.save_id, "\n");
     FLAGSTONE_RETURN_IF_ERROR(io::WriteFully(*file, 0, std::as_bytes(std::span(text))));
     FLAGSTONE_RETURN_IF_ERROR(file->Sync());
-    return fs.Rename(temporary, root / kLatestName);
+    Status moved = fs.Rename(temporary, root / kLatestName);
+    return moved.code() == StatusCode::kNotFound ? Status() : moved;
   };
   if (Status status = write(); !status.ok()) {
     const Status unlinked = fs.Unlink(temporary);

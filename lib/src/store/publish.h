@@ -26,6 +26,9 @@ using std::filesystem::path;
 /// Make the directory and every missing level above it, and sync the parent of each that was made.
 Status MakeDirectories(io::FileSystem& fs, const path& directory);
 
+/// The directory of checkpoints in which a checkpoint lies: ROOT of ROOT/NAME.
+path RootOf(const path& directory);
+
 /// Remove the directory if nothing is in it; otherwise leave it. Never an error: an empty directory
 /// says nothing.
 void RemoveIfEmpty(io::FileSystem& fs, const path& directory);
@@ -61,7 +64,8 @@ enum class CommitResult : uint8_t {
 
 /// The manifest before it is published. Created exclusively, written through one descriptor, its
 /// name never made again: whoever unlinks the name has fenced the attempt. Until the manifest is
-/// written its first page holds the owner. Thread-safe.
+/// written its first page holds the owner's record; from then on a file beside it does, until
+/// Commit or Withdraw. Thread-safe.
 class TemporaryManifest {
  public:
   static Result<std::unique_ptr<TemporaryManifest>> Create(io::FileSystem& fs,
@@ -70,8 +74,10 @@ class TemporaryManifest {
                                                            std::string_view record);
 
   const std::string& save_id() const { return save_id_; }
-  /// Replace the owner's record; does nothing once the manifest is written.
+  /// Replace the owner's record.
   Status WriteRecord(std::string_view record);
+  /// Give a new file the permission bits of the manifest that it replaces.
+  Status SetMode(uint32_t mode) { return file_->SetMode(mode); }
   /// Write the manifest's bytes and sync them.
   Status WriteManifest(std::span<const std::byte> bytes);
   /// The commit point. `overwrite` false: kAlreadyExists if a manifest is there. kCancelled when
@@ -85,13 +91,17 @@ class TemporaryManifest {
                     std::unique_ptr<io::File> file);
   Result<bool> IsPublished() const;
   Status Refused(Status cause) const;
+  Status WriteOwnerFile();
+  void RemoveOwnerFile();
 
   io::FileSystem& fs_;
   const path directory_;
   const std::string save_id_;
-  std::mutex mutex_;  // guards file content: record or manifest
+  std::mutex mutex_;  // guards what follows and the content of the files
   std::unique_ptr<io::File> file_;
+  std::string record_;
   bool manifest_written_ = false;
+  bool over_ = false;  // committed or withdrawn: no record any more
 };
 
 /// What ROOT/latest says: a checkpoint's name and, except in old or hand-written files, its save
@@ -104,7 +114,7 @@ struct Latest {
 Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root);
 
 /// Point ROOT/latest at a checkpoint unless it names one with a later `committed_at`: rename, then
-/// sync ROOT.
+/// sync ROOT. Does nothing when a later save has removed the temporary file as debris.
 Status MoveLatest(io::FileSystem& fs, const path& root, const Latest& latest, int64_t committed_at,
                   std::string_view nonce);
 

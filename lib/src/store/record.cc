@@ -19,8 +19,7 @@ constexpr std::array<std::string_view, 5> kStateNames = {"claimed", "active", "l
                                                          "failed"};
 constexpr std::array<std::string_view, 3> kPhaseNames = {"writing", "written", "failed"};
 
-// Names and messages may hold any bytes; JSON holds UTF-8. Replacing is right for a message and
-// harmless for a run, which both sides replace alike.
+// Messages may quote any bytes; JSON holds UTF-8, and for a message replacing is good enough.
 std::string Dump(const json& value) {
   return value.dump(-1, ' ', false, json::error_handler_t::replace);
 }
@@ -166,6 +165,11 @@ std::string PartyDigest(const Party& party) {
 
 }  // namespace
 
+std::string RecordText(std::string_view text) {
+  if (base::IsUtf8(text)) return std::string(text);
+  return Join("hex:", base::Hex(std::as_bytes(std::span(text))));
+}
+
 std::string EncodeAttempt(const Attempt& attempt) {
   const json object{{"kind", "attempt"},
                     {"owner", ToJson(attempt.owner)},
@@ -251,7 +255,7 @@ std::string Describe(const Owner& owner) {
               owner.process.host, ", pid ", owner.process.pid);
 }
 
-std::string AttemptKey(const Party& party) { return Join(PartyDigest(party), kAttemptKeySuffix); }
+std::string AttemptKey(const Party& party) { return PartyDigest(party) + ".attempt"; }
 
 std::string AnswerPrefix(const Party& party) { return PartyDigest(party) + ".answer-"; }
 

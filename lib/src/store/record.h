@@ -20,8 +20,8 @@ namespace flagstone::store {
 /// Who belongs together (spec/commit.md, "Who belongs together"): only equal parties answer or list
 /// each other.
 struct Party {
-  std::string run;
-  std::string name;  ///< The checkpoint's.
+  std::string run;   ///< As RecordText gives it.
+  std::string name;  ///< The checkpoint's, likewise.
   std::optional<int64_t> step;
   uint32_t world_size = 1;
 
@@ -83,6 +83,10 @@ struct Answer {
   bool operator==(const Answer&) const = default;
 };
 
+/// A run or a file name may be any bytes, a record holds UTF-8: what is none becomes "hex:" and its
+/// digits.
+std::string RecordText(std::string_view text);
+
 std::string EncodeAttempt(const Attempt& attempt);
 std::string EncodeAnswer(const Answer& answer);
 /// nullopt for anything but a whole record of that kind: such an entry is ignored, as a
@@ -98,7 +102,6 @@ std::string Describe(const Owner& owner);
 
 /// Key of the coordinator's and of a rank's board entry. They contain a digest of the party, so
 /// that a board shared by several saves keeps them apart.
-inline constexpr std::string_view kAttemptKeySuffix = ".attempt";
 std::string AttemptKey(const Party& party);
 std::string AnswerKey(const Party& party, uint32_t rank, std::string_view nonce);
 /// Prefix of all answers of a party.

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 #include <span>
+#include <thread>
 #include <utility>
 
 #include "base/macros.h"
@@ -25,6 +26,8 @@ constexpr auto kLongestPause = std::chrono::milliseconds(25);
 // Looking a process up costs a few system calls; often enough to notice a death at once, rarely
 // enough not to matter.
 constexpr auto kLivenessInterval = std::chrono::milliseconds(100);
+// How long somebody who asked for a stop is held so that the others learn of it.
+constexpr auto kStopPatience = std::chrono::seconds(1);
 
 std::string Seconds(std::chrono::milliseconds time) {
   return Join(time.count() / 1000, ".", time.count() % 1000 / 100, " s");
@@ -33,65 +36,95 @@ std::string Seconds(std::chrono::milliseconds time) {
 }  // namespace
 
 Session::Session(SessionOptions options)
-    : options_(std::move(options)), leads_(options_.self.rank == 0), started_(Clock::now()) {
+    : options_(std::move(options)),
+      leads_(options_.self.rank == 0),
+      answer_key_(AnswerKey(options_.self.party, options_.self.rank, options_.self.nonce)),
+      attempt_key_(AttemptKey(options_.self.party)) {
   answer_.owner = options_.self;
   answer_.declaration = options_.declaration.digest;
   answer_.client_state = options_.declaration.client_state;
-  coordinator_changed_ = started_;
-  last_beat_ = started_;
-  collect_progress_ = started_;
 }
 
-Session::~Session() = default;
+Session::~Session() { StopThread(); }
 
-void Session::Follow() {
-  thread_ = std::jthread([this](const std::stop_token& stop) { Run(stop); });
+Status Session::Follow() {
+  Status status = WriteAnswer();
+  if (status.ok()) status = Start();
+  if (!status.ok()) Leave();
+  return status;
 }
 
-void Session::Lead(std::string save_id, std::function<void(const Attempt&)> beat_record,
-                   Status doom) {
+Status Session::Lead(std::string save_id, std::function<void(const Attempt&)> beat_record) {
   attempt_.owner = options_.self;
   attempt_.save_id = std::move(save_id);
   attempt_.state = AttemptState::kActive;
   beat_record_ = std::move(beat_record);
-  doom_ = std::move(doom);
   declarations_.emplace(options_.declaration.digest, options_.declaration.layout);
-  Follow();
+  FLAGSTONE_RETURN_IF_ERROR(CheckEntry());
+  Status status = WriteAttempt();
+  if (status.ok()) status = WriteAnswer();
+  if (status.ok()) status = Start();
+  if (!status.ok()) Conclude(std::nullopt, {});
+  return status;
 }
 
-void Session::Run(const std::stop_token& stop) {
-  auto pause = std::chrono::duration_cast<Clock::duration>(kShortestPause);
+Status Session::Start() {
+  const auto now = Clock::now();
+  coordinator_changed_ = now;
+  collect_progress_ = now;
+  last_beat_ = now;
+  thread_ = base::Thread([this] { Run(); });
+  if (thread_.joinable()) return {};
+  return Status(StatusCode::kResourceExhausted,
+                "the system has no thread for the handshake of the save");
+}
+
+void Session::StopThread() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.Join();
+}
+
+void Session::Run() {
+  // Waiting grows with idleness and with the world: a thousand ranks must not ask a file server in
+  // step.
+  const Clock::duration longest =
+      kLongestPause + std::chrono::microseconds(200) * options_.self.party.world_size;
+  Clock::duration pause = kShortestPause;
   std::unique_lock lock(mutex_);
-  while (!stop.stop_requested()) {
+  while (!stopping_) {
     const auto now = Clock::now();
-    bool moved = false;
-    if (leads_) moved = LeaderTick(now);
+    wake_ = false;
+    bool moved = leads_ && LeaderTick(now);
     moved = RankTick(now) || moved;
     Beat(now);
-    // Waiting grows with idleness and with the world: a thousand ranks must not ask a file server
-    // in step.
-    const auto longest =
-        kLongestPause + std::chrono::microseconds(200) * options_.self.party.world_size;
-    pause = moved ? kShortestPause : std::min<Clock::duration>(pause * 2, longest);
-    changed_.wait_for(lock, pause, [&] { return stop.stop_requested(); });
+    // A write that fails stays stale, and the next tick tries again; a board that stays broken ends
+    // as a missing answer.
+    if (answer_stale_) moved = WriteAnswer().ok() || moved;
+    if (attempt_stale_) moved = WriteAttempt().ok() || moved;
+    pause = moved ? kShortestPause : std::min(pause * 2, longest);
+    changed_.wait_for(lock, pause, [&] { return stopping_ || wake_; });
   }
 }
 
-Deadline Session::BoardDeadline() const { return Clock::now() + kBoardPatience; }
+Deadline Session::BoardDeadline() const {
+  return Clock::now() + std::min<Clock::duration>(kBoardPatience, options_.timing.timeout);
+}
 
+// A record that stands still is how others see that this process does. The thread here always
+// runs; what counts is the thread in Commit.
 void Session::Beat(Clock::time_point now) {
-  if (now - last_beat_ < options_.timing.beat_interval()) return;
+  if (now - last_beat_ < options_.timing.beat_interval() || !MakesProgress(now)) return;
   last_beat_ = now;
-  if (leads_ && attempt_written_ &&
-      (!sync_began_ || now - *sync_began_ < options_.timing.sync_timeout)) {
-    ++attempt_.owner.beat;
-    WriteAttempt();
-    if (beat_record_) beat_record_(attempt_);
-  }
-  if (answer_written_ && MakesProgress(now)) {
-    ++answer_.owner.beat;
-    WriteAnswer();
-  }
+  ++answer_.owner.beat;
+  answer_stale_ = true;
+  if (!leads_) return;
+  ++attempt_.owner.beat;
+  attempt_stale_ = true;
+  if (beat_record_) beat_record_(attempt_);
 }
 
 bool Session::MakesProgress(Clock::time_point now) {
@@ -99,6 +132,10 @@ bool Session::MakesProgress(Clock::time_point now) {
   if (main_waits_) return true;
   const uint64_t progress = progress_.load(std::memory_order_relaxed);
   return std::exchange(progress_at_beat_, progress) != progress;
+}
+
+std::string Session::BoardTrouble() const {
+  return board_trouble_.empty() ? "" : Join("; the board said: ", board_trouble_);
 }
 
 void Session::BeginSync() {
@@ -112,13 +149,11 @@ void Session::EndSync() {
 }
 
 Status Session::Check() const {
+  // Without the lock while all is well: the thread holds it during calls of the board, and the data
+  // must not wait for those.
+  if (!failed_.load(std::memory_order_acquire)) return {};
   const std::lock_guard lock(mutex_);
   return failure_;
-}
-
-bool Session::listed() const {
-  const std::lock_guard lock(mutex_);
-  return stage_ == Stage::kListed || (followed_ && !followed_->accepted.empty());
 }
 
 template <typename Ready>
@@ -131,7 +166,7 @@ void Session::WaitUntil(std::unique_lock<std::mutex>& lock, const std::stop_toke
   main_waits_ = false;
 }
 
-Result<std::string> Session::WaitListed(std::stop_token stop) {
+Result<std::string> Session::WaitListed(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   WaitUntil(lock, stop, [&] { return stage_ == Stage::kListed || !failure_.ok(); });
   FLAGSTONE_RETURN_IF_ERROR(failure_);
@@ -142,65 +177,70 @@ Result<std::string> Session::WaitListed(std::stop_token stop) {
 
 void Session::ReportWritten(uint64_t file_length, uint64_t index_length, std::string index_digest) {
   const std::lock_guard lock(mutex_);
-  if (answer_.phase != AnswerPhase::kWriting) return;
   answer_.phase = AnswerPhase::kWritten;
   answer_.file_length = file_length;
   answer_.index_length = index_length;
   answer_.index_digest = std::move(index_digest);
-  WriteAnswer();
+  answer_stale_ = true;
+  wake_ = true;
   changed_.notify_all();
 }
 
-void Session::ReportFailed(const Status& status) {
-  const std::lock_guard lock(mutex_);
+void Session::ReportFailed(const Status& status, const std::stop_token& stop) {
+  std::unique_lock lock(mutex_);
   if (answer_.phase != AnswerPhase::kWriting) return;
   answer_.phase = AnswerPhase::kFailed;
   answer_.code = status.code();
   answer_.message = status.message();
-  if (answer_written_) WriteAnswer();
+  answer_stale_ = true;
+  wake_ = true;
   changed_.notify_all();
+  const auto began = Clock::now();
+  WaitUntil(lock, {}, [&] {
+    const auto waited = Clock::now() - began;
+    return outcome_ || !failure_.ok() || waited > options_.timing.farewell() ||
+           (stop.stop_requested() && waited > kStopPatience);
+  });
 }
 
-Result<Attempt> Session::WaitOutcome() {
+Result<Attempt> Session::WaitOutcome(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  WaitUntil(lock, {}, [&] { return outcome_ || !failure_.ok(); });
+  WaitUntil(lock, stop, [&] { return outcome_ || !failure_.ok(); });
   if (outcome_) return *outcome_;
-  return failure_;
+  FLAGSTONE_RETURN_IF_ERROR(failure_);
+  return Status(StatusCode::kCancelled,
+                "the save was stopped on request while the other ranks wrote");
 }
 
 void Session::Leave() {
-  thread_.request_stop();
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  const Status deleted = options_.board->Delete(
-      AnswerKey(options_.self.party, options_.self.rank, options_.self.nonce), BoardDeadline());
+  StopThread();
+  const Status deleted = options_.board->Delete(answer_key_, BoardDeadline());
   static_cast<void>(deleted.ok());  // what is left of it is debris: its owner ends
 }
 
 // --- As a rank
-// ------------------------------------------------------------------------------------------------------
 
 void Session::Fail(Status status) {
   if (!failure_.ok()) return;
   failure_ = std::move(status);
+  failed_.store(true, std::memory_order_release);
   stage_ = Stage::kOver;
   changed_.notify_all();
 }
 
-void Session::WriteAnswer() {
-  const Status written =
-      options_.board->Set(AnswerKey(options_.self.party, options_.self.rank, options_.self.nonce),
-                          EncodeAnswer(answer_), BoardDeadline());
-  answer_written_ = answer_written_ || written.ok();
-  // Not fatal by itself: the next beat tries again, and a board that stays broken ends as a missing
-  // answer.
+Status Session::WriteAnswer() {
+  Status written = options_.board->Set(answer_key_, EncodeAnswer(answer_), BoardDeadline());
+  answer_stale_ = !written.ok();
   if (!written.ok()) board_trouble_ = written.message();
+  // A value that the board will not take is not taken the next time either.
+  if (written.code() == StatusCode::kInvalidArgument) Fail(written);
+  return written;
 }
 
 bool Session::RankTick(Clock::time_point now) {
   if (stage_ == Stage::kOver) return false;
   bool moved = false;
-  const auto text = options_.board->Get(AttemptKey(options_.self.party), BoardDeadline());
+  const auto text = options_.board->Get(attempt_key_, BoardDeadline());
   if (text.ok()) {
     const auto attempt = DecodeAttempt(*text);
     if (attempt && attempt->owner.party == options_.self.party)
@@ -223,16 +263,13 @@ bool Session::FollowAttempt(const Attempt& attempt, Clock::time_point now) {
     // What is closed or whose owner is dead was meant for others.
     if (attempt.state != AttemptState::kActive) return false;
     if (options_.processes->StateOf(attempt.owner.process) == io::Liveness::kDead) return false;
-    followed_ = attempt;
-    coordinator_changed_ = now;
     stage_ = Stage::kAnswered;
     answer_.save_id = attempt.save_id;
     answer_.payload.clear();
-    WriteAnswer();
-    FollowState();
-    return true;
+    answer_stale_ = true;
+  } else if (attempt == *followed_) {
+    return false;
   }
-  if (attempt == *followed_) return false;
   followed_ = attempt;
   coordinator_changed_ = now;
   FollowState();
@@ -259,7 +296,7 @@ void Session::FollowState() {
       if (answer_.payload.empty() &&
           std::find(wanted.begin(), wanted.end(), rank) != wanted.end()) {
         answer_.payload = options_.declaration.payload;
-        WriteAnswer();
+        answer_stale_ = true;
       }
       break;
     }
@@ -283,21 +320,19 @@ void Session::FollowState() {
 void Session::CheckCoordinator(Clock::time_point now) {
   const auto patience = options_.timing.coordinator_patience();
   const auto still = now - coordinator_changed_;
-  const std::string trouble =
-      board_trouble_.empty() ? "" : Join("; the board said: ", board_trouble_);
   if (stage_ == Stage::kSeeking) {
     if (still > patience) {
       Fail(Status(StatusCode::kDeadlineExceeded,
                   Join("rank 0, the coordinator of run ", Quote(options_.self.party.run),
                        ", did not begin the save of ", Quote(options_.self.party.name), " within ",
-                       Seconds(patience), trouble)));
+                       Seconds(patience), BoardTrouble())));
     }
     return;
   }
   if (still > patience) {
     Fail(Status(StatusCode::kDeadlineExceeded,
                 Join("the coordinator (", Describe(followed_->owner), ") stood still for ",
-                     Seconds(patience), trouble)));
+                     Seconds(patience), BoardTrouble())));
     return;
   }
   if (still < kLivenessInterval) return;
@@ -315,30 +350,39 @@ void Session::CheckCoordinator(Clock::time_point now) {
 }
 
 // --- As the coordinator
-// ---------------------------------------------------------------------------------------------
 
-void Session::WriteAttempt() {
-  const Status written = options_.board->Set(AttemptKey(options_.self.party),
-                                             EncodeAttempt(attempt_), BoardDeadline());
-  attempt_written_ = attempt_written_ || written.ok();
+Status Session::WriteAttempt() {
+  Status written = options_.board->Set(attempt_key_, EncodeAttempt(attempt_), BoardDeadline());
+  attempt_stale_ = !written.ok();
   if (!written.ok()) board_trouble_ = written.message();
+  return written;
 }
 
-// The attempt cannot succeed. The thread in Commit learns it from Check or its wait, undoes what
-// must be undone, and only then publishes the outcome (Conclude).
-void Session::FailAttempt(Status status) { Fail(std::move(status)); }
+// Whether the board's entry may be made ours. What a dead coordinator left there goes; a live one's
+// is that of another rank 0 with the same run, whose save must not be disturbed.
+Status Session::CheckEntry() const {
+  const auto text = options_.board->Get(attempt_key_, BoardDeadline());
+  if (!text.ok() && text.status().code() != StatusCode::kNotFound) return text.status();
+  const auto other = text.ok() ? DecodeAttempt(*text) : std::nullopt;
+  if (other && other->state < AttemptState::kCommitted) {
+    const io::Liveness liveness = options_.processes->StateOf(other->owner.process);
+    // Who holds the claim knows that nobody else saves under this name.
+    const bool claimed = static_cast<bool>(beat_record_);
+    const bool left_behind =
+        liveness == io::Liveness::kUnknown || other->owner.process == options_.self.process;
+    if (liveness != io::Liveness::kDead && !(claimed && left_behind)) {
+      return Status(StatusCode::kInvalidArgument,
+                    Join("two live processes save as rank 0: ", Describe(other->owner), " and ",
+                         Describe(options_.self), "; give each process its own rank"));
+    }
+  }
+  return {};
+}
 
 bool Session::LeaderTick(Clock::time_point now) {
-  if (!attempt_written_) {
-    WriteAttempt();
-    if (!attempt_written_ && now - started_ > options_.timing.timeout) {
-      FailAttempt(
-          Status(StatusCode::kIoError, Join("the board takes no entries: ", board_trouble_)));
-    }
-    return true;
-  }
-  if (!failure_.ok() || written_) return false;
+  if (written_) return false;
   const bool moved = ReadAnswers(now);
+  if (!failure_.ok()) return moved;
   if (attempt_.state == AttemptState::kActive) {
     Collect(now);
   } else {
@@ -387,21 +431,30 @@ bool Session::IsDead(const SeenRank& seen, Clock::time_point now) const {
   return liveness == io::Liveness::kDead;
 }
 
+// Every other rank has answered this attempt, if only to fail.
+bool Session::OthersCame() const {
+  std::set<uint32_t> came = {0};
+  for (const auto& [key, seen] : seen_) came.insert(seen.answer.owner.rank);
+  return came.size() == options_.self.party.world_size;
+}
+
+// When this attempt cannot succeed, the thread in Commit learns it from Check or its wait, undoes
+// what must be undone, and only then publishes the outcome (Conclude).
 void Session::Collect(Clock::time_point now) {
   for (const auto& [key, seen] : seen_) {
-    if (seen.answer.phase == AnswerPhase::kFailed && !seen.gone) {
-      FailAttempt(Status(seen.answer.code,
-                         Join("rank ", seen.answer.owner.rank, ": ", seen.answer.message)));
+    const Owner& owner = seen.answer.owner;
+    if (seen.answer.phase == AnswerPhase::kFailed) {
+      Fail(Status(seen.answer.code, Join("rank ", owner.rank, ": ", seen.answer.message)));
+      return;
+    }
+    // Who is dead may be restarted and answer again; who lives and took its answer back will not.
+    if (seen.gone && options_.processes->StateOf(owner.process) != io::Liveness::kDead) {
+      Fail(Status(StatusCode::kCancelled,
+                  Join(Describe(owner), " gave up the save of ", Quote(options_.self.party.name))));
       return;
     }
   }
-  if (ChooseAnswers(now)) {
-    if (!doom_.ok()) {
-      FailAttempt(doom_);
-    } else if (GatherDeclarations()) {
-      List();
-    }
-  }
+  if (ChooseAnswers(now) && GatherDeclarations()) List();
 }
 
 // True when each rank has exactly one live answer.
@@ -429,18 +482,11 @@ bool Session::ChooseAnswers(Clock::time_point now) {
     return true;
   }
   if (late) {
-    if (!doom_.ok()) {
-      FailAttempt(doom_);
-    } else {
-      const std::string trouble =
-          board_trouble_.empty() ? "" : Join("; the board said: ", board_trouble_);
-      FailAttempt(
-          Status(StatusCode::kDeadlineExceeded,
-                 Join("rank", missing.size() > 1 ? "s " : " ", base::RanksText(missing), " of ",
-                      world_size, " did not come to the save of ", Quote(options_.self.party.name),
-                      " (run ", Quote(options_.self.party.run), ") within ",
-                      Seconds(options_.timing.timeout), trouble)));
-    }
+    Fail(Status(StatusCode::kDeadlineExceeded,
+                Join("rank", missing.size() > 1 ? "s " : " ", base::RanksText(missing), " of ",
+                     world_size, " did not come to the save of ", Quote(options_.self.party.name),
+                     " (run ", Quote(options_.self.party.run), ") within ",
+                     Seconds(options_.timing.timeout), BoardTrouble())));
   }
   return false;
 }
@@ -463,10 +509,9 @@ std::optional<std::string> Session::ChooseAnswer(uint32_t rank,
            options_.processes->StateOf(seen.answer.owner.process) == io::Liveness::kAlive;
   };
   if (proven(first) && proven(second)) {
-    FailAttempt(
-        Status(StatusCode::kInvalidArgument,
-               Join("two live processes save as rank ", rank, ": ", Describe(first.answer.owner),
-                    " and ", Describe(second.answer.owner), "; give each process its own rank")));
+    Fail(Status(StatusCode::kInvalidArgument,
+                Join("two live processes save as rank ", rank, ": ", Describe(first.answer.owner),
+                     " and ", Describe(second.answer.owner), "; give each process its own rank")));
   }
   return std::nullopt;
 }
@@ -490,7 +535,7 @@ bool Session::GatherDeclarations() {
       layout = Status(StatusCode::kCorruption, "its digest is not the one it stated");
     }
     if (!layout.ok()) {
-      FailAttempt(
+      Fail(
           layout.status().Annotated(Join("the layout that rank ", answer.owner.rank, " declares")));
       return false;
     }
@@ -498,7 +543,7 @@ bool Session::GatherDeclarations() {
   }
   if (wanted == attempt_.wanted_declarations) return wanted.empty();
   attempt_.wanted_declarations = std::move(wanted);
-  WriteAttempt();
+  attempt_stale_ = true;
   return attempt_.wanted_declarations.empty();
 }
 
@@ -535,16 +580,16 @@ void Session::List() {
   for (const std::string& key : chosen_) {
     const Answer& answer = seen_.at(key).answer;
     if (!answer.client_state.empty() && answer.client_state != options_.declaration.client_state) {
-      FailAttempt(Status(StatusCode::kInvalidArgument,
-                         Join("rank ", answer.owner.rank,
-                              " gives a client state that differs from rank 0's; client state "
-                              "is rank 0's, another rank's must be absent or equal")));
+      Fail(Status(StatusCode::kInvalidArgument,
+                  Join("rank ", answer.owner.rank,
+                       " gives a client state that differs from rank 0's; client state "
+                       "is rank 0's, another rank's must be absent or equal")));
       return;
     }
   }
   auto united = UniteDeclarations();
   if (!united.ok()) {
-    FailAttempt(united.status());
+    Fail(united.status());
     return;
   }
   united_ = *std::move(united);
@@ -552,7 +597,7 @@ void Session::List() {
     attempt_.accepted.push_back(seen_.at(key).answer.owner.nonce);
   attempt_.wanted_declarations.clear();
   attempt_.state = AttemptState::kListed;
-  WriteAttempt();
+  attempt_stale_ = true;
 }
 
 void Session::AwaitWritten(Clock::time_point now) {
@@ -561,26 +606,26 @@ void Session::AwaitWritten(Clock::time_point now) {
     const SeenRank& seen = seen_.at(chosen_[rank]);
     const std::string who = Describe(seen.answer.owner);
     if (seen.gone) {
-      FailAttempt(Status(StatusCode::kCancelled,
-                         Join(who, " gave up the save of ", Quote(options_.self.party.name))));
+      Fail(Status(StatusCode::kCancelled,
+                  Join(who, " gave up the save of ", Quote(options_.self.party.name))));
       return;
     }
     if (seen.answer.phase == AnswerPhase::kWritten) continue;
     all_written = false;
     if (seen.answer.phase == AnswerPhase::kFailed) {
-      FailAttempt(Status(seen.answer.code, Join("rank ", rank, ": ", seen.answer.message)));
+      Fail(Status(seen.answer.code, Join("rank ", rank, ": ", seen.answer.message)));
       return;
     }
     const auto still = now - seen.changed;
     if (still > options_.timing.timeout) {
-      FailAttempt(Status(StatusCode::kDeadlineExceeded,
-                         Join(who, " made no progress for ", Seconds(options_.timing.timeout))));
+      Fail(Status(StatusCode::kDeadlineExceeded,
+                  Join(who, " made no progress for ", Seconds(options_.timing.timeout))));
       return;
     }
     if (still > kLivenessInterval &&
         options_.processes->StateOf(seen.answer.owner.process) == io::Liveness::kDead) {
-      FailAttempt(Status(StatusCode::kCancelled, Join(who, " died while it wrote its part of ",
-                                                      Quote(options_.self.party.name))));
+      Fail(Status(StatusCode::kCancelled,
+                  Join(who, " died while it wrote its part of ", Quote(options_.self.party.name))));
       return;
     }
   }
@@ -592,7 +637,7 @@ void Session::AwaitWritten(Clock::time_point now) {
   changed_.notify_all();
 }
 
-Result<WrittenSave> Session::WaitAllWritten(std::stop_token stop) {
+Result<WrittenSave> Session::WaitAllWritten(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   WaitUntil(lock, stop, [&] { return written_ || !failure_.ok(); });
   FLAGSTONE_RETURN_IF_ERROR(failure_);
@@ -601,43 +646,64 @@ Result<WrittenSave> Session::WaitAllWritten(std::stop_token stop) {
                 "the save was stopped on request while the other ranks wrote");
 }
 
-// The answers of others that are still on the board; those of the dead are removed.
-std::vector<std::string> Session::Unacknowledged() {
-  std::vector<std::string> left;
+// True when no living rank has an answer to this attempt on the board; those of the dead are
+// removed.
+bool Session::AllAcknowledged() {
   const auto keys = options_.board->List(AnswerPrefix(options_.self.party), BoardDeadline());
-  if (!keys.ok()) return left;
+  if (!keys.ok()) return false;
+  bool all = true;
   for (const std::string& key : *keys) {
     const auto text = options_.board->Get(key, BoardDeadline());
-    const auto answer = text.ok() ? DecodeAnswer(*text) : std::nullopt;
-    if (answer && options_.processes->StateOf(answer->owner.process) != io::Liveness::kDead) {
-      // Answers to no attempt of ours belong to a process that waits for another coordinator.
-      if (answer->save_id == attempt_.save_id) left.push_back(key);
-      continue;
+    auto answer = text.ok() ? DecodeAnswer(*text) : std::nullopt;
+    if (!answer) {
+      // Half-written now, but maybe known from before. Otherwise nobody knows whose it is: debris,
+      // if it lies still.
+      const auto known = seen_.find(key);
+      if (known == seen_.end()) continue;
+      answer = known->second.answer;
     }
-    const Status deleted = options_.board->Delete(key, BoardDeadline());
-    static_cast<void>(deleted.ok());
+    if (options_.processes->StateOf(answer->owner.process) == io::Liveness::kDead) {
+      const Status deleted = options_.board->Delete(key, BoardDeadline());
+      static_cast<void>(deleted.ok());
+    } else if (answer->save_id == attempt_.save_id) {
+      all = false;  // an answer to no attempt of ours waits for another coordinator
+    }
   }
-  return left;
+  return all;
 }
 
-void Session::Conclude(const Status& failure, int64_t committed_at, bool durability_unknown) {
-  thread_.request_stop();
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  attempt_.state = failure.ok() ? AttemptState::kCommitted : AttemptState::kFailed;
-  attempt_.code = failure.code();
-  attempt_.message = failure.message();
-  attempt_.committed_at = committed_at;
-  attempt_.durability_unknown = durability_unknown;
-  ++attempt_.owner.beat;
-  WriteAttempt();
-  const auto give_up = Clock::now() + options_.timing.timeout;
-  auto pause = std::chrono::duration_cast<Clock::duration>(kShortestPause);
-  while (!Unacknowledged().empty() && Clock::now() < give_up) {
-    std::this_thread::sleep_for(pause);
-    pause = std::min<Clock::duration>(pause * 2, kLongestPause);
+void Session::Conclude(const std::optional<Outcome>& outcome, const std::stop_token& stop) {
+  if (outcome && !outcome->failure.ok()) {
+    std::unique_lock lock(mutex_);
+    WaitUntil(lock, stop, [&] {
+      return attempt_.state != AttemptState::kActive || OthersCame() ||
+             Clock::now() - collect_progress_ > options_.timing.timeout;
+    });
   }
-  const Status deleted = options_.board->Delete(AttemptKey(options_.self.party), BoardDeadline());
+  Leave();
+  if (outcome) {
+    attempt_.state = outcome->failure.ok() ? AttemptState::kCommitted : AttemptState::kFailed;
+    attempt_.code = outcome->failure.code();
+    // What another rank failed with already begins with its name.
+    attempt_.message = failure_.ok() && !outcome->failure.ok()
+                           ? Join("rank 0: ", outcome->failure.message())
+                           : outcome->failure.message();
+    attempt_.committed_at = outcome->committed_at;
+    attempt_.durability_unknown = outcome->durability_unknown;
+    const auto began = Clock::now();
+    Clock::duration pause = kShortestPause;
+    bool told = false;
+    for (;;) {
+      told = told || WriteAttempt().ok();
+      if (told && AllAcknowledged()) break;
+      const auto waited = Clock::now() - began;
+      if (waited > options_.timing.timeout || (stop.stop_requested() && waited > kStopPatience))
+        break;
+      std::this_thread::sleep_for(pause);
+      pause = std::min<Clock::duration>(pause * 2, kLongestPause);
+    }
+  }
+  const Status deleted = options_.board->Delete(attempt_key_, BoardDeadline());
   static_cast<void>(deleted.ok());
 }
 

@@ -18,9 +18,9 @@
 #include <optional>
 #include <stop_token>
 #include <string>
-#include <thread>
 #include <vector>
 
+#include "base/thread.h"
 #include "flagstone/coordinator.h"
 #include "flagstone/partition.h"
 #include "flagstone/status.h"
@@ -58,48 +58,55 @@ class Session {
   explicit Session(SessionOptions options);
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  /// Stops the thread. Removes nothing: Leave does.
+  /// Stops the thread. Removes nothing: Leave and Conclude do.
   ~Session();
 
-  /// Start answering. Not for rank 0.
-  void Follow();
-  /// Start answering and leading: `save_id` is claimed, and `beat_record` refreshes the record in
-  /// the directory with the attempt as it stands. When `doom` is not ok the attempt exists only to
-  /// tell the other ranks so.
-  void Lead(std::string save_id, std::function<void(const Attempt&)> beat_record, Status doom);
+  /// Put this rank's entry on the board, so that a board which takes none is met before a byte is
+  /// written, and start answering. Not for rank 0. Errors: the board's; then nothing has begun.
+  Status Follow();
+  /// Start answering and leading. `save_id` is claimed, and `beat_record` refreshes the record in
+  /// the directory with the attempt as it stands; an empty function: the claim failed, and the
+  /// attempt exists only so that Conclude can tell the other ranks why.
+  Status Lead(std::string save_id, std::function<void(const Attempt&)> beat_record);
 
   // --- every rank
-  // -------------------------------------------------------------------------------------------------
 
   /// Data moved: the next beat may rise. Any thread.
   void NoteProgress() { progress_.fetch_add(1, std::memory_order_relaxed); }
   /// Between these the process counts as making progress, for at most Timing::sync_timeout.
   void BeginSync();
   void EndSync();
-  /// Not ok as soon as this save cannot succeed any more.
+  /// Not ok as soon as this save cannot succeed any more. Never waits for the board.
   Status Check() const;
   /// Wait until the coordinator has listed this process; gives the save id. Errors: the attempt
   /// failed (with its reason), kDeadlineExceeded naming the coordinator, kCancelled on `stop`.
-  Result<std::string> WaitListed(std::stop_token stop);
-  /// True once listed: from then on giving up needs the fence.
-  bool listed() const;
+  Result<std::string> WaitListed(const std::stop_token& stop);
   void ReportWritten(uint64_t file_length, uint64_t index_length, std::string index_digest);
-  /// Tell the coordinator why this rank gives up. Does nothing after ReportWritten.
-  void ReportFailed(const Status& status);
-  /// Wait for the coordinator's outcome (kCommitted or kFailed). kDeadlineExceeded or kCancelled
-  /// when the coordinator is gone without one: the caller fences.
-  Result<Attempt> WaitOutcome();
-  /// Remove this process's answer: the acknowledgement.
+  /// Tell the coordinator why this rank gives up, and wait until it has heard: for as long as
+  /// others are told (Timing::farewell), after `stop` no longer than a person would. Does nothing
+  /// after ReportWritten.
+  void ReportFailed(const Status& status, const std::stop_token& stop);
+  /// Wait for the coordinator's outcome (kCommitted or kFailed). Errors: the coordinator is gone
+  /// without one, or `stop`: the caller fences.
+  Result<Attempt> WaitOutcome(const std::stop_token& stop);
+  /// Stop the thread and remove this process's answer: the acknowledgement.
   void Leave();
 
   // --- rank 0
-  // -----------------------------------------------------------------------------------------------------
 
   /// Wait until every rank has written. Errors name the ranks.
-  Result<WrittenSave> WaitAllWritten(std::stop_token stop);
+  Result<WrittenSave> WaitAllWritten(const std::stop_token& stop);
+
+  struct Outcome {
+    Status failure;  ///< Ok: committed.
+    int64_t committed_at = 0;
+    bool durability_unknown = false;
+  };
   /// Publish the outcome, wait until every rank has acknowledged it or is dead or stands still, and
-  /// remove what is left on the board.
-  void Conclude(const Status& failure, int64_t committed_at, bool durability_unknown);
+  /// remove what is left on the board. After a failure before the list was closed the ranks that
+  /// have not come yet are waited for as well, so that they learn it. `stop` cuts the waiting
+  /// short. nullopt: it could not be found out; each rank finds out for itself.
+  void Conclude(const std::optional<Outcome>& outcome, const std::stop_token& stop);
 
  private:
   // One rank as the coordinator sees it.
@@ -111,10 +118,14 @@ class Session {
   };
   enum class Stage : uint8_t { kSeeking, kAnswered, kListed, kOver };
 
-  void Run(const std::stop_token& stop);
+  Status Start();
+  void StopThread();
+  void Run();
   Deadline BoardDeadline() const;
   void Beat(Clock::time_point now);
   bool MakesProgress(Clock::time_point now);
+  std::string BoardTrouble() const;
+  // Wait as the thread in Commit, which counts as progress, until `ready` or `stop`.
   template <typename Ready>
   void WaitUntil(std::unique_lock<std::mutex>& lock, const std::stop_token& stop, Ready ready);
 
@@ -123,37 +134,42 @@ class Session {
   bool FollowAttempt(const Attempt& attempt, Clock::time_point now);
   void FollowState();
   void CheckCoordinator(Clock::time_point now);
-  void WriteAnswer();
+  Status WriteAnswer();
   void Fail(Status status);
 
   // As the coordinator.
   bool LeaderTick(Clock::time_point now);
+  Status CheckEntry() const;
   bool ReadAnswers(Clock::time_point now);
   void Collect(Clock::time_point now);
   bool ChooseAnswers(Clock::time_point now);
   std::optional<std::string> ChooseAnswer(uint32_t rank, const std::vector<std::string>& keys,
                                           Clock::time_point now);
   bool IsDead(const SeenRank& seen, Clock::time_point now) const;
+  bool OthersCame() const;
   void List();
   bool GatherDeclarations();
   Result<Layout> UniteDeclarations() const;
   void AwaitWritten(Clock::time_point now);
-  void FailAttempt(Status status);
-  void WriteAttempt();
-  std::vector<std::string> Unacknowledged();
+  Status WriteAttempt();
+  bool AllAcknowledged();
 
   const SessionOptions options_;
   const bool leads_;
-  const Clock::time_point started_;
+  const std::string answer_key_;
+  const std::string attempt_key_;
 
   std::atomic<uint64_t> progress_{0};
+  std::atomic<bool> failed_{false};  // failure_ is not ok
   mutable std::mutex mutex_;
   std::condition_variable changed_;
 
   // Rank state, under mutex_.
+  bool stopping_ = false;
+  bool wake_ = false;  // the thread has something to write
   Stage stage_ = Stage::kSeeking;
   Answer answer_;
-  bool answer_written_ = false;
+  bool answer_stale_ = false;  // differs from what is on the board
   bool main_waits_ = false;
   std::optional<Clock::time_point> sync_began_;
   uint64_t progress_at_beat_ = 0;
@@ -167,7 +183,7 @@ class Session {
   // Leader state, under mutex_.
   Attempt attempt_;
   bool attempt_written_ = false;
-  Status doom_;
+  bool attempt_stale_ = false;
   std::function<void(const Attempt&)> beat_record_;
   std::map<std::string, SeenRank> seen_;  // by key
   Clock::time_point collect_progress_;
@@ -176,7 +192,7 @@ class Session {
   Layout united_;
   std::optional<WrittenSave> written_;
 
-  std::jthread thread_;  // last: it uses everything above
+  base::Thread thread_;  // last: it uses everything above
 };
 
 }  // namespace flagstone::store
