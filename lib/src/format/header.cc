@@ -210,10 +210,18 @@ Result<Header> DecodeHeader(std::span<const std::byte> page, FileKind expected,
 }
 
 std::optional<uint64_t> FindNonZero(std::span<const std::byte> bytes) {
-  const auto at =
-      std::find_if(bytes.begin(), bytes.end(), [](std::byte byte) { return byte != std::byte{0}; });
-  if (at == bytes.end()) return std::nullopt;
-  return static_cast<uint64_t>(at - bytes.begin());
+  // Whole lines first: padding is long and almost always sound.
+  constexpr size_t kLine = 64;
+  size_t line = 0;
+  for (; line + kLine <= bytes.size(); line += kLine) {
+    uint64_t any = 0;
+    for (size_t i = 0; i < kLine; i += sizeof(any)) any |= LoadLittle<uint64_t>(&bytes[line + i]);
+    if (any != 0) break;
+  }
+  for (size_t at = line; at < bytes.size(); ++at) {
+    if (bytes[at] != std::byte{0}) return at;
+  }
+  return std::nullopt;
 }
 
 std::string RankFileName(uint32_t rank, const SaveId& save_id) {
