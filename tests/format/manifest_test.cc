@@ -72,7 +72,8 @@ TEST(Manifest, EncodeRefusesWhatDecodeWould) {
   };
   refused([](format::Manifest& m) { m.files.pop_back(); }, "names 1 rank files");
   refused([](format::Manifest& m) { m.files[0].index_length = 0; }, "does not fit");
-  refused([](format::Manifest& m) { m.layout.tensors[1].name = "w"; }, "duplicate name 'w'");
+  refused([](format::Manifest& m) { m.layout.tensors[1].name = m.layout.tensors[0].name; },
+          "duplicate name 'w'");
   refused([](format::Manifest& m) { std::swap(m.layout.partitions[0], m.layout.partitions[1]); },
           "not in normal form");
   refused([](format::Manifest& m) { m.client_state = "\xFF"; }, "not UTF-8");
