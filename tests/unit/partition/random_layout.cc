@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "random_layout.h"
 
+#include <rapidcheck.h>
+
 #include <algorithm>
 #include <charconv>
 #include <memory>
@@ -206,6 +208,10 @@ class Builder {
 Draw SeededDraw(uint64_t seed) {
   auto generator = std::make_shared<std::mt19937_64>(seed);
   return [generator](uint64_t bound) { return (*generator)() % bound; };
+}
+
+Draw RapidCheckDraw() {
+  return [](uint64_t bound) { return *rc::gen::inRange<uint64_t>(0, bound); };
 }
 
 std::vector<ModelTensor> RandomModel(const Draw& draw, uint64_t most_tensors,

@@ -18,6 +18,8 @@ namespace flagstone::partition_tests {
 using Draw = std::function<uint64_t(uint64_t bound)>;
 
 Draw SeededDraw(uint64_t seed);
+/// To be used in a property of RapidCheck.
+Draw RapidCheckDraw();
 
 struct ModelTensor {
   std::vector<uint64_t> shape;
