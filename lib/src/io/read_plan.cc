@@ -55,7 +55,6 @@ Result<ReadPlanner> ReadPlanner::Make(std::span<const ReadRange> ranges, size_t 
     }
     if (range.size == 0) continue;
     planner.order_.push_back(static_cast<uint32_t>(i));
-    planner.total_bytes_ += range.size;
   }
   const auto key = [&](uint32_t i) { return std::tuple(ranges[i].file, ranges[i].offset, i); };
   std::sort(planner.order_.begin(), planner.order_.end(),
@@ -77,68 +76,86 @@ bool ReadPlanner::Continues(const Cursor& cursor, uint32_t file, uint64_t end,
   return next >= end && next - end <= max_gap;
 }
 
-// Where `size` bytes at the cursor end up, or null when not all of them have a destination.
-std::byte* ReadPlanner::DestinationOf(const Cursor& cursor, uint64_t size) const {
+// Blocks lie before, in or after the destination; those that are only partly in it, and an
+// unaligned last one under direct I/O, count as outside.
+ReadPlanner::Stretch ReadPlanner::StretchAt(const Cursor& cursor, const FileAccess& access) const {
   const ReadRange& range = RangeAt(cursor);
-  if (cursor.offset < range.destination_skip) return nullptr;
-  const uint64_t at = cursor.offset - range.destination_skip;
-  if (!base::InBounds(at, size, range.destination.size())) return nullptr;
-  return range.destination.data() + at;
+  const uint64_t block = range.block_bytes == 0 ? range.size : range.block_bytes;
+  const uint64_t destination_end = range.destination_skip + range.destination.size();
+  const uint64_t begin = base::AlignUp(range.destination_skip, block);
+  uint64_t end =
+      destination_end == range.size ? range.size : base::AlignDown(destination_end, block);
+  bool straight = true;
+  if (access.direct) {
+    const DirectAlignment& alignment = access.alignment;
+    const auto address = reinterpret_cast<uintptr_t>(range.destination.data());
+    straight = range.offset % alignment.offset == 0 &&
+               (block == range.size || block % alignment.offset == 0) &&
+               (address + begin - range.destination_skip) % alignment.memory == 0;
+    if (end == range.size && end % alignment.offset != 0) end = base::AlignDown(end - 1, block);
+  }
+  if (cursor.offset < begin) return {.size = std::min(begin, range.size) - cursor.offset};
+  if (cursor.offset >= end) return {.size = range.size - cursor.offset};
+  Stretch stretch{.size = end - cursor.offset};
+  if (straight) {
+    stretch.destination = range.destination.data() + (cursor.offset - range.destination_skip);
+  }
+  return stretch;
+}
+
+// As much of a stretch at the cursor as fits into `limit`, in whole blocks; 0 when not one does.
+uint64_t ReadPlanner::WholeBlocks(const Cursor& cursor, uint64_t stretch, uint64_t limit) const {
+  if (stretch <= limit) return stretch;
+  const uint64_t block = RangeAt(cursor).block_bytes;
+  return block == 0 ? 0 : base::AlignDown(limit, block);
+}
+
+// Take `size` bytes, of one range, at the cursor.
+void ReadPlanner::Append(std::vector<ReadPiece>& pieces, Cursor& cursor, uint64_t size) const {
+  const uint32_t range = order_[cursor.index];
+  if (!pieces.empty() && pieces.back().range == range) {
+    pieces.back().size += size;
+  } else {
+    pieces.push_back({.range = range, .offset_in_range = cursor.offset, .size = size});
+  }
+  Advance(cursor, size);
 }
 
 // The blocks from the cursor on, `limit` bytes or one block, that can be read into their
 // destinations by one request.
 ReadPlanner::Run ReadPlanner::StraightRun(Cursor cursor, const FileAccess& access,
                                           uint64_t limit) const {
-  Run run{.size = 0, .end = cursor};
+  Run run;
   const uint32_t file = RangeAt(cursor).file;
   const uint64_t begin = FileOffset(cursor);
-  const std::byte* first = nullptr;
   while (Continues(cursor, file, begin + run.size, 0)) {
-    const uint64_t size = BlockSize(RangeAt(cursor), cursor.offset);
-    if (run.size != 0 && run.size + size > limit) break;
-    const std::byte* const destination = DestinationOf(cursor, size);
-    if (destination == nullptr) break;
-    if (run.size == 0) {
-      first = destination;
-    } else if (destination != first + run.size) {
-      break;
+    const Stretch stretch = StretchAt(cursor, access);
+    if (stretch.destination == nullptr) break;
+    if (run.size != 0 && stretch.destination != run.destination + run.size) break;
+    uint64_t size = run.size < limit ? WholeBlocks(cursor, stretch.size, limit - run.size) : 0;
+    if (size == 0) {
+      if (run.size != 0) break;
+      size = BlockSize(RangeAt(cursor), cursor.offset);
     }
-    if (access.direct &&
-        ((begin + run.size) % access.alignment.offset != 0 || size % access.alignment.offset != 0 ||
-         reinterpret_cast<uintptr_t>(destination) % access.alignment.memory != 0)) {
-      break;
-    }
+    if (run.size == 0) run.destination = stretch.destination;
+    Append(run.pieces, cursor, size);
     run.size += size;
-    Advance(cursor, size);
-    run.end = cursor;
   }
+  run.end = cursor;
   return run;
 }
 
-// Take `size` bytes, of one range, at the cursor into the unit.
-void ReadPlanner::Append(ReadUnit& unit, uint64_t size) {
-  const uint32_t range = order_[cursor_.index];
-  unit.size = FileOffset(cursor_) + size - unit.offset;
-  if (!unit.pieces.empty() && unit.pieces.back().range == range) {
-    unit.pieces.back().size += size;
-  } else {
-    unit.pieces.push_back({.range = range, .offset_in_range = cursor_.offset, .size = size});
-  }
-  Advance(cursor_, size);
-}
-
-ReadUnit ReadPlanner::TakeStraight(const Run& run, const FileAccess& access) {
+ReadUnit ReadPlanner::TakeStraight(Run&& run, const FileAccess& access) {
   ReadUnit unit;
   unit.file = RangeAt(cursor_).file;
   unit.offset = FileOffset(cursor_);
+  unit.size = run.size;
   unit.direct = access.direct;
-  unit.straight = DestinationOf(cursor_, BlockSize(RangeAt(cursor_), cursor_.offset));
-  while (cursor_.index != run.end.index || cursor_.offset != run.end.offset) {
-    Append(unit, BlockSize(RangeAt(cursor_), cursor_.offset));
-  }
+  unit.straight = run.destination;
+  unit.pieces = std::move(run.pieces);
   unit.read_offset = unit.offset;
   unit.read_size = unit.size;
+  cursor_ = run.end;
   return unit;
 }
 
@@ -148,49 +165,80 @@ Result<ReadUnit> ReadPlanner::TakeBuffered(const FileAccess& access) {
   unit.file = RangeAt(cursor_).file;
   unit.offset = FileOffset(cursor_);
   unit.direct = access.direct;
-  const uint64_t begin = base::AlignDown(unit.offset, alignment);
+  unit.read_offset = base::AlignDown(unit.offset, alignment);
+  // So that the end, rounded up, stays within the limit.
+  const uint64_t limit =
+      base::AlignDown(std::min(limits_.request_bytes, limits_.buffer_bytes), alignment);
   do {
-    const uint64_t size = BlockSize(RangeAt(cursor_), cursor_.offset);
-    const uint64_t total = base::AlignUp(FileOffset(cursor_) + size, alignment) - begin;
-    if (total > limits_.buffer_bytes && unit.pieces.empty()) {
-      return Status(StatusCode::kResourceExhausted,
-                    base::Join("a block of ", size, " bytes needs a buffer of ", total,
-                               " bytes, but one may have ", limits_.buffer_bytes));
+    const uint64_t at = FileOffset(cursor_);
+    const Stretch stretch = StretchAt(cursor_, access);
+    if (!unit.pieces.empty() && NeedsBuffers() && stretch.destination != nullptr &&
+        StraightRun(cursor_, access, kStraightBytes).size >= kStraightBytes) {
+      break;
     }
-    if (!unit.pieces.empty()) {
-      if (total > limits_.request_bytes || total > limits_.buffer_bytes) break;
-      if (NeedsBuffers() && StraightRun(cursor_, access, kStraightBytes).size >= kStraightBytes) {
-        break;
-      }
+    const uint64_t used = at - unit.read_offset;
+    uint64_t size = used < limit ? WholeBlocks(cursor_, stretch.size, limit - used) : 0;
+    if (size == 0) {
+      if (!unit.pieces.empty()) break;
+      size = BlockSize(RangeAt(cursor_), cursor_.offset);
     }
-    Append(unit, size);
+    Append(unit.pieces, cursor_, size);
+    unit.size = at + size - unit.offset;
   } while (Continues(cursor_, unit.file, unit.offset + unit.size, kMaxGap));
-  unit.read_offset = begin;
-  unit.read_size = base::AlignUp(unit.offset + unit.size, alignment) - begin;
+  unit.read_size = base::AlignUp(unit.offset + unit.size, alignment) - unit.read_offset;
+  if (unit.read_size > limits_.buffer_bytes) {
+    return Status(StatusCode::kResourceExhausted,
+                  base::Join("a block of ", unit.size, " bytes needs a buffer of ", unit.read_size,
+                             " bytes, but one may have ", limits_.buffer_bytes));
+  }
   return unit;
+}
+
+// Whether the block at the cursor finds no buffer that is large enough.
+bool ReadPlanner::TooLarge(const Cursor& cursor, const FileAccess& access) const {
+  if (!access.direct || !NeedsBuffers()) return false;
+  const uint64_t begin = FileOffset(cursor);
+  const uint64_t end = begin + BlockSize(RangeAt(cursor), cursor.offset);
+  return base::AlignUp(end, access.alignment.offset) -
+             base::AlignDown(begin, access.alignment.offset) >
+         limits_.buffer_bytes;
 }
 
 Result<std::optional<ReadUnit>> ReadPlanner::Next(std::span<const FileAccess> access) {
   if (AtEnd(cursor_)) return std::optional<ReadUnit>();
   const uint32_t file = RangeAt(cursor_).file;
   FileAccess how = access[file];
-  Run run = NeedsBuffers() ? StraightRun(cursor_, how, limits_.request_bytes) : Run{};
-  // A block too large for any buffer whose destination does not fit direct I/O is read through the
-  // page cache, straight.
-  const uint64_t block = BlockSize(RangeAt(cursor_), cursor_.offset);
-  const bool too_large = run.size == 0 && how.direct && NeedsBuffers() &&
-                         block + 2 * how.alignment.offset > limits_.buffer_bytes;
-  if (too_large && DestinationOf(cursor_, block) != nullptr) {
-    how.direct = false;
-    run = StraightRun(cursor_, how, limits_.request_bytes);
-  }
-  const bool alone =
-      run.size != 0 && !Continues(run.end, file, FileOffset(cursor_) + run.size, kMaxGap);
-  if (run.size >= kStraightBytes || alone || (too_large && run.size != 0)) {
-    return std::optional<ReadUnit>(TakeStraight(run, how));
+  if (NeedsBuffers()) {
+    Run run = StraightRun(cursor_, how, limits_.request_bytes);
+    bool straight = run.size >= kStraightBytes;
+    if (run.size == 0 && TooLarge(cursor_, how)) {
+      // Memory that direct I/O cannot reach, and no buffer: straight, through the page cache.
+      how.direct = false;
+      run = StraightRun(cursor_, how, limits_.request_bytes);
+      straight = true;
+    }
+    // What has no neighbour gains nothing by a buffer.
+    straight = straight || !Continues(run.end, file, FileOffset(cursor_) + run.size, kMaxGap);
+    if (straight && run.size != 0) {
+      return std::optional<ReadUnit>(TakeStraight(std::move(run), how));
+    }
   }
   FLAGSTONE_ASSIGN_OR_RETURN(ReadUnit unit, TakeBuffered(how));
   return std::optional<ReadUnit>(std::move(unit));
+}
+
+Result<PlanSummary> ReadPlanner::Summarize(std::span<const FileAccess> access) const {
+  ReadPlanner ahead = *this;
+  PlanSummary summary;
+  for (;;) {
+    FLAGSTONE_ASSIGN_OR_RETURN(const auto unit, ahead.Next(access));
+    if (!unit) return summary;
+    summary.requests += base::DivideUp(unit->read_size, limits_.request_bytes);
+    summary.read_bytes += unit->read_size;
+    if (unit->straight != nullptr) continue;
+    ++summary.buffered_units;
+    summary.largest_buffer = std::max(summary.largest_buffer, unit->read_size);
+  }
 }
 
 }  // namespace flagstone::io

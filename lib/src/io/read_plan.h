@@ -54,6 +54,14 @@ struct ReadLimits {
 /// Size of the block of `range` that begins at `offset_in_range`.
 uint64_t BlockSize(const ReadRange& range, uint64_t offset_in_range);
 
+/// What a plan will need.
+struct PlanSummary {
+  uint64_t requests = 0;  ///< If none comes back short.
+  uint64_t read_bytes = 0;
+  uint64_t buffered_units = 0;
+  uint64_t largest_buffer = 0;
+};
+
 /// Cuts ranges into units, in the order of the files' bytes, one at a time: a plan for a terabyte
 /// is not kept.
 ///
@@ -70,8 +78,8 @@ class ReadPlanner {
   /// block needs a larger buffer than there may be.
   Result<std::optional<ReadUnit>> Next(std::span<const FileAccess> access);
 
-  /// All bytes of ranges.
-  uint64_t total_bytes() const { return total_bytes_; }
+  /// Goes through the plan from where it stands. Cost: a fraction of a microsecond a unit.
+  Result<PlanSummary> Summarize(std::span<const FileAccess> access) const;
 
  private:
   // A place between blocks: the next one begins at `offset` of ranges_[order_[index]].
@@ -79,8 +87,15 @@ class ReadPlanner {
     size_t index = 0;
     uint64_t offset = 0;
   };
+  // Blocks of one range that follow each other and are alike.
+  struct Stretch {
+    uint64_t size = 0;
+    std::byte* destination = nullptr;  // Where the first byte can be read straight to, or null.
+  };
   struct Run {
     uint64_t size = 0;
+    std::byte* destination = nullptr;
+    std::vector<ReadPiece> pieces;
     Cursor end;
   };
 
@@ -92,17 +107,18 @@ class ReadPlanner {
   uint64_t FileOffset(const Cursor& cursor) const { return RangeAt(cursor).offset + cursor.offset; }
   void Advance(Cursor& cursor, uint64_t size) const;
   bool Continues(const Cursor& cursor, uint32_t file, uint64_t end, uint64_t max_gap) const;
-  std::byte* DestinationOf(const Cursor& cursor, uint64_t size) const;
+  Stretch StretchAt(const Cursor& cursor, const FileAccess& access) const;
+  uint64_t WholeBlocks(const Cursor& cursor, uint64_t stretch, uint64_t limit) const;
+  void Append(std::vector<ReadPiece>& pieces, Cursor& cursor, uint64_t size) const;
   Run StraightRun(Cursor cursor, const FileAccess& access, uint64_t limit) const;
-  void Append(ReadUnit& unit, uint64_t size);
-  ReadUnit TakeStraight(const Run& run, const FileAccess& access);
+  bool TooLarge(const Cursor& cursor, const FileAccess& access) const;
+  ReadUnit TakeStraight(Run&& run, const FileAccess& access);
   Result<ReadUnit> TakeBuffered(const FileAccess& access);
 
   std::span<const ReadRange> ranges_;
   ReadLimits limits_;
   std::vector<uint32_t> order_;  // Ranges that are not empty, by file and offset.
   Cursor cursor_;
-  uint64_t total_bytes_ = 0;
 };
 
 }  // namespace flagstone::io

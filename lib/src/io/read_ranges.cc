@@ -52,6 +52,15 @@ struct Part {
   uint32_t stalls = 0;
 };
 
+std::vector<FileAccess> AccessOf(const ReadSetup& setup) {
+  std::vector<FileAccess> access(setup.files.size());
+  for (size_t i = 0; i < access.size(); ++i) {
+    access[i].direct = setup.files[i].direct != nullptr;
+    if (access[i].direct) access[i].alignment = setup.files[i].direct->direct_alignment();
+  }
+  return access;
+}
+
 class ReadPipeline {
  public:
   ReadPipeline(ReadSetup setup, ReadPlanner planner, BufferPool pool, uint64_t request_bytes,
@@ -62,16 +71,13 @@ class ReadPipeline {
         request_bytes_(request_bytes),
         delivery_(delivery),
         window_(std::move(window)),
+        access_(AccessOf(setup_)),
         parts_(setup_.queue->depth()) {
     for (uint32_t i = static_cast<uint32_t>(parts_.size()); i > 0; --i)
       free_parts_.push_back(i - 1);
-    for (const ReadFile& file : setup_.files) {
-      FileAccess access;
-      access.direct = file.direct != nullptr;
-      if (access.direct) access.alignment = file.direct->direct_alignment();
-      // A block read by several requests is cut where direct I/O can begin.
+    // A block read by several requests is cut where direct I/O can begin.
+    for (const FileAccess& access : access_) {
       request_bytes_ = base::AlignUp(request_bytes_, access.alignment.offset);
-      access_.push_back(access);
     }
   }
   ReadPipeline(const ReadPipeline&) = delete;
@@ -348,9 +354,6 @@ Status ReadPipeline::Run() {
   return status;
 }
 
-// What direct I/O reads of an unaligned unit beside what is wanted.
-constexpr uint64_t kRounding = 2 * base::kPageBytes;
-
 Status ReadMapped(const ReadSetup& setup, ReadPlanner& planner, ReadDelivery& delivery,
                   CacheWindow& window, ReadStats& stats) {
   const std::vector<FileAccess> access(setup.files.size());
@@ -398,18 +401,10 @@ Result<ReadStats> ReadRanges(FileSystem& fs, std::span<const std::shared_ptr<Fil
   const bool into_memory = std::any_of(ranges.begin(), ranges.end(), [](const ReadRange& range) {
     return !range.destination.empty();
   });
-  const uint64_t request_bytes =
-      base::AlignUp(std::clamp<uint64_t>(options.request_bytes, base::kPageBytes, kMaxTransfer),
-                    base::kPageBytes);
   FLAGSTONE_ASSIGN_OR_RETURN(ReadSetup setup, SetUpReads(fs, files, options.backend, options.chosen,
                                                          into_memory, options.queue_depth));
   const bool mapped = setup.choice.backend == Backend::kMmap;
-  // Several buffers, whatever the bound: one is read into while another is digested.
-  const ReadLimits limits{
-      .request_bytes = mapped
-                           ? request_bytes
-                           : std::min(request_bytes, std::max(options.buffer_bytes / 4, kRounding)),
-      .buffer_bytes = mapped ? std::numeric_limits<uint64_t>::max() : options.buffer_bytes};
+  const ReadLimits limits = LimitsOf(options, setup.choice.backend);
   FLAGSTONE_ASSIGN_OR_RETURN(ReadPlanner planner, ReadPlanner::Make(ranges, files.size(), limits));
   FLAGSTONE_RETURN_IF_ERROR(CheckLengths(files, ranges));
 
@@ -419,8 +414,9 @@ Result<ReadStats> ReadRanges(FileSystem& fs, std::span<const std::shared_ptr<Fil
   if (mapped) {
     FLAGSTONE_RETURN_IF_ERROR(ReadMapped(setup, planner, delivery, window, stats));
   } else {
-    ReadPipeline pipeline(std::move(setup), std::move(planner), BufferPool(options.buffer_bytes),
-                          request_bytes, delivery, std::move(window));
+    FLAGSTONE_ASSIGN_OR_RETURN(const PlanSummary plan, planner.Summarize(AccessOf(setup)));
+    ReadPipeline pipeline(std::move(setup), std::move(planner), BufferPool(BuffersOf(plan, limits)),
+                          limits.request_bytes, delivery, std::move(window));
     FLAGSTONE_RETURN_IF_ERROR(pipeline.Run());
     stats = pipeline.TakeStats();
   }

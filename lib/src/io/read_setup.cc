@@ -3,18 +3,23 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/macros.h"
 #include "base/range.h"
 #include "base/text.h"
+#include "base/thread.h"
+#include "io/buffer_pool.h"
+#include "io/posix_file.h"
 #include "io/thread_queue.h"
+#include "io/uring_queue.h"
 
 namespace flagstone::io {
 namespace {
 
 constexpr uint32_t kProbes = 16;
 
-// Fastest for pages that are in memory already: benchmarks/README.md.
+// Fastest for pages that are in memory already.
 constexpr Backend kWarmIntoMemory = Backend::kPread;
 constexpr Backend kWarmToConsumer = Backend::kPread;
 
@@ -70,8 +75,58 @@ void AddReason(BackendChoice& choice, std::string_view reason) {
   choice.reason += reason;
 }
 
-uint32_t DefaultDepth(Backend backend) {
+uint32_t DepthOf(Backend backend, uint32_t depth) {
+  if (depth != 0) return depth;
   return backend == Backend::kPread ? kMaxQueueThreads : 32;
+}
+
+ReadLimits LimitsOf(const ReadOptions& options, Backend backend) {
+  ReadLimits limits;
+  limits.request_bytes =
+      base::AlignUp(std::clamp<uint64_t>(options.request_bytes, base::kPageBytes, kMaxTransfer),
+                    base::kPageBytes);
+  if (backend == Backend::kMmap) {
+    limits.buffer_bytes = UINT64_MAX;
+    return limits;
+  }
+  limits.buffer_bytes = options.buffer_bytes;
+  // Several buffers, whatever the bound: one is read into while another is digested.
+  const uint64_t share = base::AlignDown(options.buffer_bytes / 4, base::kPageBytes);
+  limits.request_bytes = std::min(limits.request_bytes, std::max(share, 2 * base::kPageBytes));
+  return limits;
+}
+
+Result<uint64_t> PredictReadMemory(std::span<const std::shared_ptr<File>> files,
+                                   std::span<const ReadRange> ranges, const ReadOptions& options) {
+  const Backend backend = options.chosen ? options.chosen->backend : options.backend;
+  if (backend == Backend::kAuto) {
+    return Status(StatusCode::kInvalidArgument, "a prediction needs a backend that is fixed");
+  }
+  if (backend == Backend::kMmap) return uint64_t{0};
+  std::vector<FileAccess> access(files.size());
+  for (size_t i = 0; backend == Backend::kUringDirect && i < files.size(); ++i) {
+    access[i] = {.direct = true, .alignment = files[i]->direct_alignment()};
+  }
+  const ReadLimits limits = LimitsOf(options, backend);
+  FLAGSTONE_ASSIGN_OR_RETURN(const ReadPlanner planner,
+                             ReadPlanner::Make(ranges, files.size(), limits));
+  FLAGSTONE_ASSIGN_OR_RETURN(const PlanSummary plan, planner.Summarize(access));
+  const uint32_t depth = DepthOf(backend, options.queue_depth);
+  // A unit has its buffer while it is in flight and until it is delivered; as many as are in flight
+  // may wait for that.
+  const uint64_t buffers = PoolBytes(BuffersOf(plan, limits),
+                                     std::min<uint64_t>(plan.buffered_units, 2 * uint64_t{depth}));
+  if (backend == Backend::kPread) {
+    return buffers +
+           std::min<uint64_t>({depth, kMaxQueueThreads, plan.requests}) * base::kThreadStackBytes;
+  }
+  return buffers + UringBytes(depth);
+}
+
+BufferLimits BuffersOf(const PlanSummary& plan, const ReadLimits& limits) {
+  return {.limit_bytes = limits.buffer_bytes,
+          .buffer_bytes = plan.largest_buffer,
+          .count = plan.buffered_units};
 }
 
 Residency ProbeResidency(File& file, uint64_t begin, uint64_t end, uint32_t probes) {
@@ -125,7 +180,7 @@ Result<ReadSetup> SetUpReads(FileSystem& fs, std::span<const std::shared_ptr<Fil
     }
   }
   if (backend != Backend::kPread) {
-    auto queue = fs.MakeQueue(QueueKind::kUring, depth != 0 ? depth : DefaultDepth(backend));
+    auto queue = fs.MakeQueue(QueueKind::kUring, DepthOf(backend, depth));
     if (queue.ok()) {
       setup.queue = std::move(*queue);
       return setup;
@@ -135,8 +190,8 @@ Result<ReadSetup> SetUpReads(FileSystem& fs, std::span<const std::shared_ptr<Fil
     backend = Backend::kPread;
     AddReason(setup.choice, queue.status().message());
   }
-  FLAGSTONE_ASSIGN_OR_RETURN(
-      setup.queue, fs.MakeQueue(QueueKind::kThreads, depth != 0 ? depth : DefaultDepth(backend)));
+  FLAGSTONE_ASSIGN_OR_RETURN(setup.queue,
+                             fs.MakeQueue(QueueKind::kThreads, DepthOf(backend, depth)));
   return setup;
 }
 

@@ -13,8 +13,10 @@
 #include <vector>
 
 #include "flagstone/status.h"
+#include "io/buffer_pool.h"
 #include "io/file_system.h"
 #include "io/io_queue.h"
+#include "io/read_plan.h"
 #include "io/transfer.h"
 
 namespace flagstone::io {
@@ -31,8 +33,14 @@ Result<ReadSetup> SetUpReads(FileSystem& fs, std::span<const std::shared_ptr<Fil
                              Backend requested, const std::optional<BackendChoice>& chosen,
                              bool into_memory, uint32_t depth);
 
-/// Requests in flight when nobody says how many.
-uint32_t DefaultDepth(Backend backend);
+/// Requests in flight: what `depth` says, or a number that keeps disks busy when it is 0.
+uint32_t DepthOf(Backend backend, uint32_t depth);
+
+/// What the options mean for a plan.
+ReadLimits LimitsOf(const ReadOptions& options, Backend backend);
+
+/// The buffers that a plan has.
+BufferLimits BuffersOf(const PlanSummary& plan, const ReadLimits& limits);
 
 /// How much of a file the page cache holds, by a few probes.
 struct Residency {

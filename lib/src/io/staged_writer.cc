@@ -39,7 +39,9 @@ struct Transfer {
 class StagedWriterImpl final : public StagedWriter {
  public:
   StagedWriterImpl(std::shared_ptr<File> file, uint64_t staging_bytes, uint64_t buffer_bytes)
-      : file_(std::move(file)), buffer_bytes_(buffer_bytes), pool_(staging_bytes) {}
+      : file_(std::move(file)),
+        buffer_bytes_(buffer_bytes),
+        pool_({.limit_bytes = staging_bytes, .buffer_bytes = buffer_bytes}) {}
   StagedWriterImpl(const StagedWriterImpl&) = delete;
   StagedWriterImpl& operator=(const StagedWriterImpl&) = delete;
   // The queue waits for what is in flight: before the buffers and the files die.

@@ -96,6 +96,12 @@ Result<ReadStats> ReadRanges(FileSystem& fs, std::span<const std::shared_ptr<Fil
                              std::span<const ReadRange> ranges, const BlockConsumer& consumer,
                              const ReadOptions& options);
 
+/// Most bytes that ReadRanges maps for itself while it reads `ranges`: buffers, ring, thread
+/// stacks. The destinations are not in it. The backend is `options.chosen` or `options.backend`,
+/// not kAuto. Cost: one pass over the plan; nothing is read or opened.
+Result<uint64_t> PredictReadMemory(std::span<const std::shared_ptr<File>> files,
+                                   std::span<const ReadRange> ranges, const ReadOptions& options);
+
 struct WriteOptions {
   Backend backend = Backend::kAuto;
   uint32_t queue_depth = 0;

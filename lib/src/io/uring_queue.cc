@@ -43,9 +43,9 @@ constexpr std::array<Opcode, 3> kOpcodes = {{
 // Ways to set a ring up, best first; what a kernel does not know it refuses with EINVAL.
 //
 // Not SINGLE_ISSUER with DEFER_TASKRUN: it binds the ring to one thread, so that a writer made in
-// one thread and used or destroyed in another could not even wait for what is in flight. With
-// requests of 1 MiB it saves no CPU that could be measured (benchmarks/README.md). COOP_TASKRUN
-// (5.19) saves the interrupts without binding anybody.
+// one thread and used or destroyed in another could not even wait for what is in flight. Neither
+// with requests of 1 MiB nor of 4 KiB did it save CPU that could be told from noise. COOP_TASKRUN
+// (5.19) saves interrupts without binding anybody.
 constexpr std::array<uint32_t, 2> kSetups = {IORING_SETUP_COOP_TASKRUN, 0};
 
 constexpr uint32_t kMinDepth = 4;
@@ -73,8 +73,7 @@ std::string_view CauseOf(int error) {
 std::string MemoryLimit(uint32_t depth) {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) return {};
-  // Submission entries are 64 bytes; completions are 16 and twice as many.
-  const uint64_t needed = uint64_t{depth} * (64 + 2 * 16 + 4) + 4096;
+  const uint64_t needed = UringBytes(depth);
   std::string current =
       limit.rlim_cur == RLIM_INFINITY ? "unlimited" : base::Join(limit.rlim_cur, " bytes");
   return base::Join("; the limit of locked memory is ", current, " (ulimit -l) and a ring of ",

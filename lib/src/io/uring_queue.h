@@ -4,6 +4,7 @@
 /// \file
 /// The io_uring queue. Without liburing MakeUringQueue always answers kUnsupported.
 
+#include <bit>
 #include <cstdint>
 #include <memory>
 
@@ -17,5 +18,11 @@ namespace flagstone::io {
 /// Errors: kUnsupported says what refused it: the kernel, a sandbox, a missing feature or opcode,
 /// the locked-memory limit.
 Result<std::unique_ptr<IoQueue>> MakeUringQueue(uint32_t depth);
+
+/// Upper bound of what the kernel maps for a ring of `depth`: entries of 64 bytes for submissions,
+/// two of 16 for completions, an index of 4, both rings' heads.
+constexpr uint64_t UringBytes(uint32_t depth) {
+  return std::bit_ceil(uint64_t{depth}) * (64 + 2 * 16 + 4) + 8192;
+}
 
 }  // namespace flagstone::io

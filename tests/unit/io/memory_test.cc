@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "flagstone/memory.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 #include <vector>
@@ -96,29 +97,48 @@ TEST_F(MemoryTest, BackendNamesGoBothWays) {
 }
 
 TEST_F(MemoryTest, BufferPoolStaysWithinItsLimit) {
-  BufferPool pool(256 << 10);
-  auto first = pool.Take(100 << 10);
-  ASSERT_TRUE(IsOk(first));
-  ASSERT_TRUE(first->has_value());
-  EXPECT_EQ(reinterpret_cast<uintptr_t>((*first)->data()) % 4096, 0U);
-  auto second = pool.Take(128 << 10);
-  ASSERT_TRUE(IsOk(second));
-  ASSERT_TRUE(second->has_value());
-  // Full: wait for one to come back.
-  auto third = pool.Take(4096);
-  ASSERT_TRUE(IsOk(third));
-  EXPECT_FALSE(third->has_value());
-  pool.Give(**first);
-  third = pool.Take(4096);
-  ASSERT_TRUE(IsOk(third));
-  EXPECT_EQ((*third)->data(), (*first)->data()) << "a free buffer is used again";
-  pool.Give(**second);
-  pool.Give(**third);
-  // Larger than any buffer there is: the free ones make room.
-  ASSERT_TRUE(IsOk(pool.Take(256 << 10)));
-  EXPECT_EQ(pool.peak_bytes(), 256U << 10);
-  const auto too_large = pool.Take((256 << 10) + 1);
-  EXPECT_EQ(too_large.status().code(), StatusCode::kResourceExhausted);
+  BufferPool pool({.limit_bytes = 300 << 10, .buffer_bytes = 100 << 10});
+  std::vector<std::span<std::byte>> buffers;
+  for (int i = 0; i < 3; ++i) {
+    const auto taken = pool.Take(1);
+    ASSERT_TRUE(IsOk(taken));
+    ASSERT_TRUE(taken->has_value());
+    EXPECT_EQ(reinterpret_cast<uintptr_t>((*taken)->data()) % 4096, 0U);
+    EXPECT_GE((*taken)->size(), 100U << 10);
+    buffers.push_back(**taken);
+  }
+  // Full: wait for one to come back, and have that one again.
+  auto fourth = pool.Take(1);
+  ASSERT_TRUE(IsOk(fourth));
+  EXPECT_FALSE(fourth->has_value());
+  pool.Give(buffers[1]);
+  fourth = pool.Take(1);
+  ASSERT_TRUE(IsOk(fourth));
+  EXPECT_EQ((*fourth)->data(), buffers[1].data());
+  for (const auto& buffer : buffers) pool.Give(buffer);
+  // Larger than was foreseen: those that are free make room.
+  const auto large = pool.Take(250 << 10);
+  ASSERT_TRUE(IsOk(large));
+  EXPECT_TRUE(large->has_value());
+  EXPECT_EQ(pool.peak_bytes(), 300U << 10);
+  EXPECT_EQ(pool.Take((300 << 10) + 1).status().code(), StatusCode::kResourceExhausted);
+}
+
+TEST_F(MemoryTest, BufferPoolMapsNoMoreThanIsPredicted) {
+  constexpr uint64_t kMega = uint64_t{1} << 20;
+  for (const uint64_t size : {uint64_t{4096}, uint64_t{100'000}, kMega, 5 * kMega}) {
+    for (const uint64_t count : {1U, 3U, 1000U}) {
+      const BufferLimits limits = {.limit_bytes = 16 * kMega, .buffer_bytes = size, .count = count};
+      BufferPool pool(limits);
+      for (uint64_t in_use = 1; in_use <= std::min<uint64_t>(count, 16 * kMega / size); ++in_use) {
+        const auto taken = pool.Take(size);
+        ASSERT_TRUE(IsOk(taken));
+        if (!*taken) break;
+        EXPECT_EQ(pool.peak_bytes(), PoolBytes(limits, in_use));
+      }
+      EXPECT_LE(pool.peak_bytes(), 16 * kMega);
+    }
+  }
 }
 
 }  // namespace

@@ -111,7 +111,14 @@ TEST_F(ReadRangesTest, EveryBackendGivesEqualBytes) {
       EXPECT_GE(stats->read_bytes, total);
       EXPECT_LE(stats->peak_buffer_bytes, options.buffer_bytes);
       // Rings and stacks come on top of the buffers.
-      EXPECT_LE(LibraryMemory().peak_bytes - before, stats->peak_buffer_bytes + 3 * kMega);
+      const uint64_t peak = LibraryMemory().peak_bytes - before;
+      EXPECT_LE(peak, stats->peak_buffer_bytes + 3 * kMega);
+      if (backend != Backend::kAuto) {
+        const auto predicted = PredictReadMemory(files, batch.ranges, options);
+        ASSERT_TRUE(IsOk(predicted));
+        EXPECT_LE(peak, *predicted);
+        EXPECT_GE(peak + peak / 10 + 8 * kMega, *predicted);
+      }
       EXPECT_EQ(LibraryMemory().current_bytes, before);
     }
   }
@@ -171,6 +178,31 @@ TEST_F(ReadRangesTest, EndOfFileInsideOfADeviceBlock) {
     EXPECT_THAT(status.message(), AllOf(HasSubstr("truncated"), HasSubstr("file"),
                                         HasSubstr("have 2097852 need 2097853")));
   }
+}
+
+TEST_F(ReadRangesTest, MemoryIsPredictedForLargePlans) {
+  constexpr uint64_t kSize = 96 * kMega;
+  WriteTestFile(directory_ / "file", kSize);
+  const auto file = OpenForReading(fs_, directory_ / "file");
+  for (const Backend backend : WorkingBackends(fs_, file)) {
+    for (const uint64_t modulo : {uint64_t{0}, uint64_t{64}}) {
+      SCOPED_TRACE(::testing::Message() << Name(backend) << ", modulo " << modulo);
+      GuardedMemory memory(kSize, modulo);
+      const std::vector<ReadRange> ranges = {
+          {.offset = 0, .size = kSize, .block_bytes = 65536, .destination = memory.bytes()}};
+      ReadOptions options;
+      options.backend = backend;
+      const auto predicted = PredictReadMemory({&file, 1}, ranges, options);
+      ASSERT_TRUE(IsOk(predicted));
+      const uint64_t before = LibraryMemory().current_bytes;
+      ResetPeakMemory();
+      ASSERT_TRUE(IsOk(ReadRanges(fs_, {&file, 1}, ranges, {}, options)));
+      const uint64_t peak = LibraryMemory().peak_bytes - before;
+      EXPECT_LE(peak, *predicted);
+      EXPECT_GE(peak + peak / 10 + 8 * kMega, *predicted);
+    }
+  }
+  EXPECT_EQ(PredictReadMemory({&file, 1}, {}, {}).status().code(), StatusCode::kInvalidArgument);
 }
 
 TEST_F(ReadRangesTest, ConsumersErrorEndsTheRead) {
