@@ -136,6 +136,8 @@ Status SaveRun::Begin() {
   options.self = self_;
   options.timing = timing_;
   options.declaration = std::move(declaration);
+  if (!input_.options->overwrite)
+    options.check_free = [this] { return store::CheckFree(fs_, input_.directory); };
   session_ = std::make_unique<store::Session>(std::move(options));
   if (leads()) return BeginToLead();
   return InDirectory([&] { return session_->Follow(); });

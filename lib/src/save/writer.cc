@@ -6,12 +6,12 @@
 
 #include "base/macros.h"
 #include "base/text.h"
-#include "format/header.h"
 #include "partition/normalize.h"
 #include "save/given.h"
 #include "save/run_identity.h"
 #include "save/save_run.h"
 #include "save/writer_factory.h"
+#include "store/claim.h"
 #include "store/names.h"
 
 namespace flagstone {
@@ -109,12 +109,7 @@ Result<Writer> save::WriterFactory::Make(SaveEnvironment environment,
     return Invalid(
         Join("rank ", rank, " is not below the layout's world size ", layout.world_size));
   }
-  if (!options.overwrite && environment.fs->Stat(clean / format::kManifestName).ok()) {
-    return Status(StatusCode::kAlreadyExists,
-                  Join("checkpoint ", Quote(clean.string()),
-                       " exists; save under another name or ask for overwrite"),
-                  {clean.string(), "", std::nullopt});
-  }
+  if (!options.overwrite) FLAGSTONE_RETURN_IF_ERROR(store::CheckFree(*environment.fs, clean));
   std::string run = options.run.empty() ? RunFromEnvironment() : options.run;
   if (run.empty() && layout.world_size > 1 && !options.coordinator) {
     return Invalid(Join("a save of ", layout.world_size,

@@ -23,18 +23,6 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPause = std::chrono::milliseconds(5);
 constexpr auto kLongestBeat = std::chrono::seconds(1);
 
-// Whatever stands under the manifest's name, damaged or of another version, is somebody's
-// checkpoint.
-Status CheckFree(io::FileSystem& fs, const path& directory) {
-  const auto info = fs.Stat(directory / format::kManifestName);
-  if (info.status().code() == StatusCode::kNotFound) return {};
-  FLAGSTONE_RETURN_IF_ERROR(info.status());
-  return Status(StatusCode::kAlreadyExists,
-                Join("checkpoint ", Quote(directory.string()),
-                     " exists; save under another name or ask for overwrite"),
-                {directory.string(), "", std::nullopt});
-}
-
 // A save id whose eight digits no file in the directory has: rank files of two saves must not share
 // a name.
 Result<std::string> DrawSaveId(io::FileSystem& fs, const path& directory) {
@@ -155,6 +143,16 @@ Status WaitAlone(Rivals& rivals, TemporaryManifest& manifest, Attempt& attempt,
 }
 
 }  // namespace
+
+Status CheckFree(io::FileSystem& fs, const path& directory) {
+  const auto info = fs.Stat(directory / format::kManifestName);
+  if (info.status().code() == StatusCode::kNotFound) return {};
+  FLAGSTONE_RETURN_IF_ERROR(info.status());
+  return Status(StatusCode::kAlreadyExists,
+                Join("checkpoint ", Quote(directory.string()),
+                     " exists; save under another name or ask for overwrite"),
+                {directory.string(), "", std::nullopt});
+}
 
 Result<std::unique_ptr<TemporaryManifest>> Claim(io::FileSystem& fs, io::ProcessTable& processes,
                                                  const path& directory, bool overwrite,

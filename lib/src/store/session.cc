@@ -26,6 +26,7 @@ constexpr auto kLongestPause = std::chrono::milliseconds(25);
 // Looking a process up costs a few system calls; often enough to notice a death at once, rarely
 // enough not to matter.
 constexpr auto kLivenessInterval = std::chrono::milliseconds(100);
+constexpr auto kCheckFreeInterval = std::chrono::milliseconds(500);
 // How long somebody who asked for a stop is held so that the others learn of it.
 constexpr auto kStopPatience = std::chrono::seconds(1);
 
@@ -166,9 +167,23 @@ void Session::WaitUntil(std::unique_lock<std::mutex>& lock, const std::stop_toke
   main_waits_ = false;
 }
 
+Status Session::CheckFree(Clock::time_point& next) const {
+  const auto now = Clock::now();
+  if (!options_.check_free || now < next) return {};
+  next = now + kCheckFreeInterval;
+  return options_.check_free();
+}
+
 Result<std::string> Session::WaitListed(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
-  WaitUntil(lock, stop, [&] { return stage_ == Stage::kListed || !failure_.ok(); });
+  auto next_check = Clock::now() + kCheckFreeInterval;
+  WaitUntil(lock, stop, [&] {
+    if (stage_ == Stage::kSeeking) {
+      if (Status taken = CheckFree(next_check); taken.code() == StatusCode::kAlreadyExists)
+        Fail(std::move(taken));
+    }
+    return stage_ == Stage::kListed || !failure_.ok();
+  });
   FLAGSTONE_RETURN_IF_ERROR(failure_);
   if (stage_ == Stage::kListed) return followed_->save_id;
   return Status(StatusCode::kCancelled,
@@ -675,8 +690,10 @@ bool Session::AllAcknowledged() {
 void Session::Conclude(const std::optional<Outcome>& outcome, const std::stop_token& stop) {
   if (outcome && !outcome->failure.ok()) {
     std::unique_lock lock(mutex_);
+    auto next_check = Clock::now();
     WaitUntil(lock, stop, [&] {
-      return attempt_.state != AttemptState::kActive || OthersCame() ||
+      return CheckFree(next_check).code() == StatusCode::kAlreadyExists ||
+             attempt_.state != AttemptState::kActive || OthersCame() ||
              Clock::now() - collect_progress_ > options_.timing.timeout;
     });
   }

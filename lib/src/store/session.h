@@ -43,6 +43,9 @@ struct SessionOptions {
   Owner self;
   Timing timing;
   SessionDeclaration declaration;
+  /// Not ok when somebody else has published under this name and it may not be replaced. Then a
+  /// coordinator is not waited for: it may have ended before it could tell anybody.
+  std::function<Status()> check_free;
 };
 
 /// What the coordinator has when every rank has written.
@@ -125,6 +128,8 @@ class Session {
   void Beat(Clock::time_point now);
   bool MakesProgress(Clock::time_point now);
   std::string BoardTrouble() const;
+  // options_.check_free, but not before `next`, which is set to the time after that.
+  Status CheckFree(Clock::time_point& next) const;
   // Wait as the thread in Commit, which counts as progress, until `ready` or `stop`.
   template <typename Ready>
   void WaitUntil(std::unique_lock<std::mutex>& lock, const std::stop_token& stop, Ready ready);
