@@ -61,6 +61,10 @@ class FLAGSTONE_EXPORT Checkpoint {
   /// hold replicated tensors when they are asked for) and reads no data. Errors: kNotFound (no such
   /// rank or file; "replaced by save X, open again"), kCorruption, kIoError.
   Result<RankReader> OpenRank(uint32_t rank, LoadOptions options = {}) const;
+  /// What OpenRank would read, from the manifest alone: no rank file is touched, so it also works on
+  /// a manifest without data. Cost: O(members of the partitions in which the rank stands). Errors:
+  /// kNotFound (no such rank or role).
+  Result<Plan> PlanRank(uint32_t rank, const LoadOptions& options = {}) const;
 
   class Impl;
   explicit Checkpoint(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}

@@ -44,7 +44,8 @@ struct LoadReport {
   uint64_t read_bytes =
       0;  ///< Segment bytes read, rounding and over-read included (a view: bytes verified).
   uint64_t verified_bytes = 0;
-  uint64_t metadata_bytes = 0;     ///< Manifest, headers, indexes, digest pages.
+  uint64_t metadata_bytes = 0;     ///< Manifest, headers and indexes once, and the digest pages
+                                   ///< that were read: those met last are kept in the reader.
   uint64_t read_calls = 0;         ///< Reads submitted for segment bytes.
   uint64_t files_opened = 0;       ///< Rank files.
   uint64_t peak_buffer_bytes = 0;  ///< Buffers of the library itself, above the destination.
@@ -105,7 +106,7 @@ struct FLAGSTONE_EXPORT Plan {
   uint64_t wanted_bytes = 0;
   uint64_t read_bytes =
       0;  ///< With what is read beside the wanted bytes so that they can be verified.
-  uint32_t files = 0;
+  uint32_t files = 0;  ///< Rank files to be opened, the rank's own included.
 };
 
 /// Memory that fits a rank's segments: one buffer a segment, congruent with the file so that direct
@@ -132,25 +133,27 @@ class FLAGSTONE_EXPORT RankReader {
   /// files (use ViewTensor).
   Result<View> ViewSegment(std::string_view partition, std::string_view role,
                            LoadReport* report = nullptr) const;
-  /// Map this rank's slice of one tensor; verifies only the chunks it touches.
+  /// Map this rank's slice of one tensor (all slices of it in order, packed); verifies only the
+  /// chunks it touches. Errors: those of ViewSegment; kUnsupported for slices that do not follow
+  /// each other in one file.
   Result<View> ViewTensor(std::string_view partition, std::string_view role,
                           std::string_view tensor, LoadReport* report = nullptr) const;
 
-  /// Read segments into the caller's memory or sinks. After an error the content of the
-  /// destinations is undefined. Reads go straight into memory where (address - file offset) is 0
+  /// Read segments into the caller's memory or sinks, padding between members as zeros. After an
+  /// error the content of the destinations is undefined. Reads go straight into memory where (address - file offset) is 0
   /// modulo the device's memory alignment.
   Result<LoadReport> Load(std::span<const Destination> destinations) const;
   /// Memory for all segments, from LoadOptions::allocator.
   Result<RankMemory> Allocate() const;
 
-  /// The value of a plain role. Errors: kNotFound; kCorruption names both ranks when they saved
-  /// unlike values.
+  /// The value of a plain role, of a tensor of which one of the opened ranks owns a part. Errors:
+  /// kNotFound; kCorruption names both ranks when two of those opened saved unlike values.
   Result<Value> Plain(std::string_view partition, std::string_view role,
                       std::string_view tensor) const;
   /// What SetRankState was given; null if nothing. Arrays above 4 KiB are read and verified at this
   /// call.
   Result<Value> RankState() const;
-  /// Bytes of metadata read so far: manifest, header, index, digest pages.
+  /// Bytes of metadata read so far: manifest, headers, indexes, digest pages, arrays of the state.
   uint64_t metadata_bytes() const;
 
   class Impl;

@@ -61,4 +61,10 @@ Result<RankReader> Checkpoint::OpenRank(uint32_t rank, LoadOptions options) cons
   return RankReader(std::move(impl));
 }
 
+Result<Plan> Checkpoint::PlanRank(uint32_t rank, const LoadOptions& options) const {
+  FLAGSTONE_ASSIGN_OR_RETURN(load::PlannedLoad planned,
+                             load::PlanLoad(impl_->opened, layout(), rank, options));
+  return std::move(planned.plan);
+}
+
 }  // namespace flagstone

@@ -9,8 +9,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -19,6 +21,8 @@
 #include "flagstone/load.h"
 #include "format/placement.h"
 #include "io/file_system.h"
+#include "load/digest_cache.h"
+#include "load/plan.h"
 #include "store/open.h"
 
 namespace flagstone {
@@ -42,20 +46,11 @@ struct Source {
   uint64_t offset = 0;                             ///< In the segment.
 };
 
-/// The chunks that a run touches.
-struct ChunkRange {
-  uint64_t first = 0;
-  uint64_t count = 0;
-  uint64_t begin = 0;  ///< Byte offset of the first chunk in the segment.
-  uint64_t size = 0;   ///< Bytes of all of them, the segment's padding included.
-};
-ChunkRange ChunksOf(const format::PlacedSegment& segment, uint64_t offset, uint64_t length);
-
 }  // namespace load
 
 class RankReader::Impl {
  public:
-  /// Plan and open: `wanted` is the layout of the reader, here the saved one.
+  /// Plan and open: `wanted` is the layout of the reader, here the saved one, and outlives it.
   static Result<std::shared_ptr<const Impl>> Make(
       std::shared_ptr<const Checkpoint::Impl> checkpoint, const Layout& wanted, uint32_t rank,
       LoadOptions options);
@@ -72,38 +67,63 @@ class RankReader::Impl {
 
   uint32_t rank() const { return rank_; }
   const Plan& plan() const { return plan_; }
-  uint64_t metadata_bytes() const { return metadata_bytes_.load(std::memory_order_relaxed); }
+  uint64_t metadata_bytes() const {
+    return opening_bytes_ + later_bytes_.load(std::memory_order_relaxed);
+  }
 
  private:
-  Impl(std::shared_ptr<const Checkpoint::Impl> checkpoint, uint32_t rank, LoadOptions options)
-      : checkpoint_(std::move(checkpoint)), rank_(rank), options_(std::move(options)) {}
+  using File = std::shared_ptr<const store::RankFileReader>;
+  // A plain value, the rank that saved it, and one that saved another.
+  struct PlainEntry {
+    const Value* value = nullptr;  // in the rank's index
+    uint32_t rank = 0;
+    std::optional<uint32_t> unlike;
+  };
+  // The slices that a segment has of each tensor.
+  struct TensorSlices {
+    std::vector<std::pair<uint32_t, uint32_t>> by_tensor;  // tensor, slice; sorted
+  };
 
-  Status MakePlan(const Layout& wanted);
-  Status ResolveSources();
-  Status IndexPlainValues();
-  Result<std::shared_ptr<const store::RankFileReader>> FileOf(uint32_t rank) const;
+  Impl(std::shared_ptr<const Checkpoint::Impl> checkpoint, const Layout& wanted, uint32_t rank,
+       LoadOptions options)
+      : checkpoint_(std::move(checkpoint)),
+        wanted_(wanted),
+        rank_(rank),
+        options_(std::move(options)) {}
+
+  Result<File> OpenFile(uint32_t rank);
+  Status OpenFiles(std::span<const uint64_t> source_offsets);
+  Status IndexPlainValues(const store::RankFileReader& file);
   Result<uint32_t> FindSegment(std::string_view partition, std::string_view role) const;
+  Result<std::vector<uint32_t>> FindSlices(uint32_t segment, std::string_view tensor) const;
+  void IndexTensors() const;
   std::span<const Plan::Run> RunsOf(uint32_t segment) const;
   Result<View> MapRange(const load::Source& source, uint64_t length, LoadReport* report) const;
   Status VerifyMapped(const load::Source& source, const load::ChunkRange& chunks,
-                      std::span<const std::byte> bytes, LoadReport& report) const;
-  Result<std::vector<uint64_t>> Digests(const load::Source& source,
-                                        const load::ChunkRange& chunks) const;
+                      io::Mapping& mapping, LoadReport& report) const;
+  /// As DigestCache::Get; what is read is counted here and in `report`.
+  Result<uint64_t> DigestAt(const store::RankFileReader& file, uint64_t index, uint64_t end,
+                            LoadReport& report) const;
   LoadReport BaseReport() const;
 
   friend class LoadRun;
 
   const std::shared_ptr<const Checkpoint::Impl> checkpoint_;
+  const Layout& wanted_;
   const uint32_t rank_;
   const LoadOptions options_;
   Plan plan_;
   std::vector<load::Source> sources_;                              // as plan_.runs
   std::map<std::string, uint32_t, std::less<>> segments_by_name_;  // "partition/role"
-  std::unordered_map<std::string, const Value*>
-      plain_;                 // "partition/role/tensor", into the rank's own index
-  mutable std::mutex mutex_;  // guards files_
-  mutable std::map<uint32_t, std::shared_ptr<const store::RankFileReader>> files_;
-  mutable std::atomic<uint64_t> metadata_bytes_{0};
+  std::map<uint32_t, File> files_;                                 // by rank: all that was opened
+  std::unordered_map<std::string, PlainEntry> plain_;              // "partition/role/tensor"
+  uint64_t opening_bytes_ = 0;
+  mutable std::atomic<uint64_t> later_bytes_{0};
+  mutable load::DigestCache digests_;
+  // Made when a tensor is first asked for by name.
+  mutable std::once_flag tensors_are_indexed_;
+  mutable std::unordered_map<std::string_view, uint32_t> tensors_by_name_;  // aliases included
+  mutable std::vector<TensorSlices> tensor_slices_;                         // as plan_.segments
 };
 
 }  // namespace flagstone

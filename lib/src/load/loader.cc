@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "flagstone/load.h"
 #include "io/transfer.h"
 #include "load/impl.h"
+#include "partition/geometry.h"
 
 namespace flagstone {
 
@@ -31,7 +33,6 @@ class LoadRun {
     // node want them too.
     FLAGSTONE_RETURN_IF_ERROR(ReadBatch(own_, /*replicated=*/false));
     FLAGSTONE_RETURN_IF_ERROR(ReadBatch(replicated_, /*replicated=*/true));
-    report_.metadata_bytes = reader_.metadata_bytes();
     report_.seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     return std::move(report_);
@@ -44,7 +45,10 @@ class LoadRun {
     load::ChunkRange chunks;
     uint64_t length = 0;
     uint64_t target_offset = 0;
-    std::vector<uint64_t> digests;
+    uint64_t digests_end = 0;  // digests of the file up to here are wanted soon
+
+    uint64_t first_digest() const { return source->segment->first_chunk + chunks.first; }
+    uint64_t file_offset() const { return source->segment->offset + source->offset; }
   };
 
   Status CheckDestination(const Destination& destination, const SegmentInfo& segment) const {
@@ -74,19 +78,40 @@ class LoadRun {
       }
       taken[index] = true;
       wanted_total_ += segment.bytes;
-      // What no run carries (padding between members) is zero, as it is in a file.
-      uint64_t carried = 0;
-      for (const Plan::Run& run : reader_.RunsOf(index)) carried += run.length;
-      if (carried != segment.bytes && !destination.memory.empty()) {
-        std::memset(destination.memory.data(), 0, destination.memory.size());
-      }
-      FLAGSTONE_RETURN_IF_ERROR(CollectRuns(destination, segment, index));
+      FLAGSTONE_RETURN_IF_ERROR(FillGaps(destination, segment, index));
+      CollectRuns(destination, segment, index);
     }
+    Arrange(own_);
+    Arrange(replicated_);
     report_.wanted_bytes = wanted_total_;
     return {};
   }
 
-  Status CollectRuns(const Destination& destination, const SegmentInfo& segment, uint32_t index) {
+  // What no run carries (padding between members) is zero, as it is in a file.
+  Status FillGaps(const Destination& destination, const SegmentInfo& segment, uint32_t index) {
+    uint64_t at = 0;
+    for (const Plan::Run& run : reader_.RunsOf(index)) {
+      FLAGSTONE_RETURN_IF_ERROR(Zero(destination, at, run.destination_offset));
+      at = run.destination_offset + run.length;
+    }
+    return Zero(destination, at, segment.bytes);
+  }
+
+  static Status Zero(const Destination& destination, uint64_t begin, uint64_t end) {
+    constexpr std::array<std::byte, partition::kMemberAlignment> kZeros{};
+    while (begin < end) {
+      const auto zeros = std::span(kZeros).first(std::min<uint64_t>(kZeros.size(), end - begin));
+      if (destination.sink != nullptr) {
+        FLAGSTONE_RETURN_IF_ERROR(destination.sink->Write(begin, zeros));
+      } else {
+        std::memcpy(destination.memory.data() + begin, zeros.data(), zeros.size());
+      }
+      begin += zeros.size();
+    }
+    return {};
+  }
+
+  void CollectRuns(const Destination& destination, const SegmentInfo& segment, uint32_t index) {
     for (const Plan::Run& run : reader_.RunsOf(index)) {
       Piece piece;
       piece.destination = &destination;
@@ -94,12 +119,25 @@ class LoadRun {
       piece.chunks = load::ChunksOf(*piece.source->segment, piece.source->offset, run.length);
       piece.length = run.length;
       piece.target_offset = run.destination_offset;
-      if (reader_.options_.verify) {
-        FLAGSTONE_ASSIGN_OR_RETURN(piece.digests, reader_.Digests(*piece.source, piece.chunks));
-      }
-      (segment.replicated ? replicated_ : own_).push_back(std::move(piece));
+      piece.digests_end = piece.first_digest() + piece.chunks.count;
+      (segment.replicated ? replicated_ : own_).push_back(piece);
     }
-    return {};
+  }
+
+  // In the order in which they will be read, so that one read brings the digests of many.
+  static void Arrange(std::vector<Piece>& pieces) {
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
+      return std::pair(a.source->file->rank(), a.file_offset()) <
+             std::pair(b.source->file->rank(), b.file_offset());
+    });
+    for (size_t i = pieces.size(); i-- > 1;) {
+      Piece& piece = pieces[i - 1];
+      const Piece& next = pieces[i];
+      const bool follows = next.source->file == piece.source->file &&
+                           next.first_digest() / format::kDigestsPerPage <=
+                               piece.digests_end / format::kDigestsPerPage;
+      if (follows) piece.digests_end = std::max(piece.digests_end, next.digests_end);
+    }
   }
 
   Status ReadBatch(const std::vector<Piece>& pieces, bool replicated) {
@@ -108,10 +146,9 @@ class LoadRun {
     std::vector<io::ReadRange> ranges;
     for (const Piece& piece : pieces) {
       const auto& file = piece.source->file->file();
-      const auto known = std::find(files.begin(), files.end(), file);
+      if (files.empty() || files.back() != file) files.push_back(file);
       io::ReadRange range;
-      range.file = static_cast<uint32_t>(known - files.begin());
-      if (known == files.end()) files.push_back(file);
+      range.file = static_cast<uint32_t>(files.size() - 1);
       range.offset = piece.source->segment->offset + piece.chunks.begin;
       range.size = piece.chunks.size;
       range.block_bytes = piece.source->segment->chunk_bytes;
@@ -125,8 +162,8 @@ class LoadRun {
     io::ReadOptions options;
     options.backend = reader_.options_.backend;
     if (replicated && options.backend == Backend::kAuto) {
-      options.chosen = io::BackendChoice{
-          Backend::kUring, "replicated tensors are read once a node, through the page cache"};
+      options.chosen =
+          io::BackendChoice{Backend::kUring, "they are read once a node, through the page cache"};
     }
     options.queue_depth = reader_.options_.queue_depth;
     options.buffer_bytes = uint64_t{16} << 20;
@@ -136,6 +173,13 @@ class LoadRun {
       options.progress = [&, done_before](uint64_t done) {
         reader_.options_.progress(std::min(done_before + done, wanted_total_), wanted_total_);
       };
+    }
+    // Digests are read from the file itself; the first of them before it is busy.
+    if (reader_.options_.verify) {
+      const Piece& first = pieces.front();
+      FLAGSTONE_RETURN_IF_ERROR(
+          reader_.DigestAt(*first.source->file, first.first_digest(), first.digests_end, report_)
+              .status());
     }
     const auto consumer = [&](const io::ReadRange& range, uint64_t offset,
                               std::span<const std::byte> bytes) {
@@ -151,6 +195,9 @@ class LoadRun {
     if (report_.backend.empty()) {
       report_.backend = Name(stats.backend.backend);
       report_.backend_reason = stats.backend.reason;
+    } else if (stats.backend.reason != report_.backend_reason) {
+      report_.backend_reason +=
+          Join("; replicated tensors by ", Name(stats.backend.backend), ": ", stats.backend.reason);
     }
     return {};
   }
@@ -163,10 +210,13 @@ class LoadRun {
     }
     if (reader_.options_.verify) {
       const uint64_t i = offset / segment.chunk_bytes;
-      const uint64_t digest = base::Digest64(bytes);
-      if (digest != piece.digests[i]) {
+      FLAGSTONE_ASSIGN_OR_RETURN(const uint64_t stated,
+                                 reader_.DigestAt(*piece.source->file, piece.first_digest() + i,
+                                                  piece.digests_end, report_));
+      const uint64_t found = base::Digest64(bytes);
+      if (found != stated) {
         return store::ChunkMismatch(piece.source->file->file()->path(), segment,
-                                    piece.chunks.first + i, piece.digests[i], digest);
+                                    piece.chunks.first + i, stated, found);
       }
       report_.verified_bytes += bytes.size();
     }

@@ -7,122 +7,56 @@
 #include "base/text.h"
 #include "flagstone/load.h"
 #include "load/impl.h"
-#include "partition/geometry.h"
-#include "partition/moves.h"
 
 namespace flagstone {
 
 using base::Join;
 using base::Quote;
 
-load::ChunkRange load::ChunksOf(const format::PlacedSegment& segment, uint64_t offset,
-                                uint64_t length) {
-  ChunkRange range;
-  range.first = offset / segment.chunk_bytes;
-  range.begin = range.first * segment.chunk_bytes;
-  // A run lies inside its segment, so its end neither wraps nor passes the padded end.
-  const uint64_t end =
-      std::min(base::AlignUp(offset + length, segment.chunk_bytes), segment.padded_bytes());
-  range.size = end - range.begin;
-  range.count = base::DivideUp(range.size, segment.chunk_bytes);
-  return range;
-}
-
 Result<std::shared_ptr<const RankReader::Impl>> RankReader::Impl::Make(
     std::shared_ptr<const Checkpoint::Impl> checkpoint, const Layout& wanted, uint32_t rank,
     LoadOptions options) {
   const auto& opened = checkpoint->opened;
   FLAGSTONE_RETURN_IF_ERROR(store::RequireData(opened));
-  if (rank >= wanted.world_size) {
-    return Status(StatusCode::kNotFound,
-                  Join("there is no rank ", rank, " in ", Quote(opened.directory.string()),
-                       ", saved by ", wanted.world_size, " ranks: 0 to ", wanted.world_size - 1));
+  FLAGSTONE_ASSIGN_OR_RETURN(load::PlannedLoad planned,
+                             load::PlanLoad(opened, wanted, rank, options));
+  auto impl =
+      std::shared_ptr<Impl>(new Impl(std::move(checkpoint), wanted, rank, std::move(options)));
+  impl->plan_ = std::move(planned.plan);
+  for (uint32_t i = 0; i < impl->plan_.segments.size(); ++i) {
+    const SegmentInfo& segment = impl->plan_.segments[i];
+    impl->segments_by_name_.emplace(Join(segment.partition, "/", segment.role), i);
   }
-  auto impl = std::shared_ptr<Impl>(new Impl(std::move(checkpoint), rank, std::move(options)));
-  impl->metadata_bytes_ = impl->checkpoint_->opened.manifest_bytes;
-  FLAGSTONE_RETURN_IF_ERROR(impl->MakePlan(wanted));
-  // A rank's own file is opened even when it holds nothing wanted: its state and plain values are
-  // there.
-  FLAGSTONE_RETURN_IF_ERROR(impl->IndexPlainValues());
-  FLAGSTONE_RETURN_IF_ERROR(impl->ResolveSources());
+  impl->opening_bytes_ = impl->checkpoint_->opened.manifest_bytes;
+  FLAGSTONE_RETURN_IF_ERROR(impl->OpenFiles(planned.source_offsets));
   return std::shared_ptr<const Impl>(std::move(impl));
 }
 
-namespace {
-
-SegmentInfo DescribeSegment(const Layout& wanted, const partition::WantedSegment& segment,
-                            uint32_t rank) {
-  const Partition& part = wanted.partitions[segment.partition];
-  SegmentInfo info;
-  info.partition = part.id;
-  info.role = part.roles[segment.role].name;
-  info.dtype = part.roles[segment.role].dtype;
-  info.form = part.roles[segment.role].form;
-  info.replicated = std::holds_alternative<ReplicatedCut>(part.cut);
-  info.bytes = segment.bytes;
-  const partition::Geometry geometry(wanted, segment.partition);
-  if (const auto index = geometry.HolderIndex(rank)) {
-    for (const auto& piece : geometry.HeldSegment(segment.role, *index).pieces) {
-      info.slices.push_back(piece.slice);
-      info.offsets.push_back(piece.byte_offset);
-    }
-  }
-  return info;
-}
-
-}  // namespace
-
-// Plan(saved, wanted): the places of saved segments follow from the manifest, so no rank file is
-// needed for it.
-Status RankReader::Impl::MakePlan(const Layout& wanted) {
-  const Layout& saved = checkpoint_->opened.manifest.layout;
+Result<RankReader::Impl::File> RankReader::Impl::OpenFile(uint32_t rank) {
+  const auto found = files_.find(rank);
+  if (found != files_.end()) return found->second;
   FLAGSTONE_ASSIGN_OR_RETURN(
-      const partition::Moves moves,
-      partition::PlanMoves(saved, wanted, rank_, {options_.replicated, options_.roles}));
-  for (const partition::WantedSegment& segment : moves.segments) {
-    segments_by_name_.emplace(Join(wanted.partitions[segment.partition].id, "/",
-                                   wanted.partitions[segment.partition].roles[segment.role].name),
-                              static_cast<uint32_t>(plan_.segments.size()));
-    plan_.segments.push_back(DescribeSegment(wanted, segment, rank_));
-    plan_.wanted_bytes += segment.bytes;
-  }
-  std::map<uint32_t, format::RankPlacement> placements;
-  for (const partition::Move& move : moves.moves) {
-    const auto [placement, is_new] = placements.try_emplace(move.saved_rank);
-    if (is_new) {
-      // Arrays come after the partitions' segments: they do not move them.
-      FLAGSTONE_ASSIGN_OR_RETURN(placement->second,
-                                 format::PlaceRankFile(saved, move.saved_rank, {}));
-    }
-    const Partition& part = saved.partitions[move.saved_partition];
-    const std::string& role = part.roles[move.saved_role].name;
-    const auto& segments = placement->second.segments;
-    const auto segment =
-        std::find_if(segments.begin(), segments.end(), [&](const format::PlacedSegment& candidate) {
-          return candidate.partition == part.id && candidate.role == role;
-        });
-    if (segment == segments.end()) {
-      return Status(StatusCode::kInternal,
-                    Join("the plan reads ", Quote(Join(part.id, "/", role)), " from rank ",
-                         move.saved_rank, ", which stores none of it"));
-    }
-    const load::ChunkRange chunks = load::ChunksOf(*segment, move.source_offset, move.length);
-    plan_.runs.push_back({move.saved_rank, move.wanted, segment->offset + move.source_offset,
-                          move.target_offset, move.length});
-    plan_.read_bytes += chunks.size;
-    sources_.push_back({nullptr, nullptr, move.source_offset});
-  }
-  plan_.files = static_cast<uint32_t>(placements.size());
-  return {};
+      File file, store::RankFileReader::Open(checkpoint_->fs, checkpoint_->opened, rank));
+  opening_bytes_ += file->metadata_bytes();
+  files_.emplace(rank, file);
+  FLAGSTONE_RETURN_IF_ERROR(IndexPlainValues(*file));
+  return file;
 }
 
-// Tie the runs to opened rank files, whose indexes were checked against the same placement.
-Status RankReader::Impl::ResolveSources() {
+// Open what the plan reads, and tie its runs to segments of the files, whose indexes were checked
+// against the same placement.
+Status RankReader::Impl::OpenFiles(std::span<const uint64_t> source_offsets) {
+  // A rank's own file is opened even when it holds nothing wanted: its state and plain values are
+  // there.
+  FLAGSTONE_RETURN_IF_ERROR(OpenFile(rank_).status());
+  sources_.reserve(plan_.runs.size());
   for (size_t i = 0; i < plan_.runs.size(); ++i) {
     const Plan::Run& run = plan_.runs[i];
-    FLAGSTONE_ASSIGN_OR_RETURN(sources_[i].file, FileOf(run.rank));
-    const uint64_t segment_offset = run.file_offset - sources_[i].offset;
-    const auto& segments = sources_[i].file->index().placement.segments;
+    load::Source source;
+    FLAGSTONE_ASSIGN_OR_RETURN(source.file, OpenFile(run.rank));
+    source.offset = source_offsets[i];
+    const uint64_t segment_offset = run.file_offset - source.offset;
+    const auto& segments = source.file->index().placement.segments;
     const auto segment =
         std::lower_bound(segments.begin(), segments.end(), segment_offset,
                          [](const format::PlacedSegment& candidate, uint64_t offset) {
@@ -132,20 +66,10 @@ Status RankReader::Impl::ResolveSources() {
       return Status(StatusCode::kInternal,
                     Join("no segment begins at offset ", segment_offset, " of rank ", run.rank));
     }
-    sources_[i].segment = &*segment;
+    source.segment = &*segment;
+    sources_.push_back(std::move(source));
   }
   return {};
-}
-
-Result<std::shared_ptr<const store::RankFileReader>> RankReader::Impl::FileOf(uint32_t rank) const {
-  const std::lock_guard lock(mutex_);
-  const auto found = files_.find(rank);
-  if (found != files_.end()) return found->second;
-  FLAGSTONE_ASSIGN_OR_RETURN(
-      auto file, store::RankFileReader::Open(checkpoint_->fs, checkpoint_->opened, rank));
-  metadata_bytes_ += file->metadata_bytes();
-  files_.emplace(rank, file);
-  return file;
 }
 
 Result<uint32_t> RankReader::Impl::FindSegment(std::string_view partition,
@@ -157,10 +81,10 @@ Result<uint32_t> RankReader::Impl::FindSegment(std::string_view partition,
   for (const auto& [known, index] : segments_by_name_) names.push_back(known);
   return Status(StatusCode::kNotFound,
                 Join("rank ", rank_, " has no segment ", Quote(name), " among what was opened",
-                     base::NearestNames(name, names),
                      options_.replicated ? ""
                                          : " (replicated partitions only with "
-                                           "LoadOptions::replicated)"),
+                                           "LoadOptions::replicated)",
+                     base::NearestNames(name, names)),
                 {checkpoint_->opened.directory.string(), name, std::nullopt});
 }
 
@@ -172,18 +96,68 @@ std::span<const Plan::Run> RankReader::Impl::RunsOf(uint32_t segment) const {
   return {range.first, range.second};
 }
 
-Result<std::vector<uint64_t>> RankReader::Impl::Digests(const load::Source& source,
-                                                        const load::ChunkRange& chunks) const {
+void RankReader::Impl::IndexTensors() const {
+  tensors_by_name_.reserve(wanted_.tensors.size());
+  for (uint32_t t = 0; t < wanted_.tensors.size(); ++t) {
+    tensors_by_name_.emplace(wanted_.tensors[t].name, t);
+    for (const std::string& alias : wanted_.tensors[t].aliases) tensors_by_name_.emplace(alias, t);
+  }
+  tensor_slices_.resize(plan_.segments.size());
+  for (size_t i = 0; i < plan_.segments.size(); ++i) {
+    const SegmentInfo& segment = plan_.segments[i];
+    // Partitions of a normal layout are sorted by id.
+    const auto part =
+        std::lower_bound(wanted_.partitions.begin(), wanted_.partitions.end(), segment.partition,
+                         [](const Partition& p, const PartitionId& id) { return p.id < id; });
+    auto& by_tensor = tensor_slices_[i].by_tensor;
+    by_tensor.reserve(segment.slices.size());
+    for (uint32_t k = 0; k < segment.slices.size(); ++k) {
+      by_tensor.emplace_back(part->members[segment.slices[k].member].tensor, k);
+    }
+    std::sort(by_tensor.begin(), by_tensor.end());
+  }
+}
+
+// The slices that a segment has of a tensor, in their order; at least one.
+Result<std::vector<uint32_t>> RankReader::Impl::FindSlices(uint32_t segment,
+                                                           std::string_view tensor) const {
+  std::call_once(tensors_are_indexed_, [this] { IndexTensors(); });
+  const auto& by_tensor = tensor_slices_[segment].by_tensor;
+  std::vector<uint32_t> slices;
+  if (const auto found = tensors_by_name_.find(tensor); found != tensors_by_name_.end()) {
+    for (auto at = std::lower_bound(by_tensor.begin(), by_tensor.end(),
+                                    std::pair(found->second, uint32_t{0}));
+         at != by_tensor.end() && at->first == found->second; ++at) {
+      slices.push_back(at->second);
+    }
+  }
+  if (!slices.empty()) return slices;
+  std::vector<std::string> names;
+  for (const auto& [index, slice] : by_tensor) {
+    if (names.empty() || names.back() != wanted_.tensors[index].name) {
+      names.push_back(wanted_.tensors[index].name);
+    }
+  }
+  const std::string name =
+      Join(plan_.segments[segment].partition, "/", plan_.segments[segment].role);
+  return Status(StatusCode::kNotFound,
+                Join("rank ", rank_, " holds nothing of tensor ", Quote(tensor), " in ",
+                     Quote(name), base::NearestNames(tensor, names)),
+                {checkpoint_->opened.directory.string(), name, std::nullopt});
+}
+
+Result<uint64_t> RankReader::Impl::DigestAt(const store::RankFileReader& file, uint64_t index,
+                                            uint64_t end, LoadReport& report) const {
   uint64_t bytes_read = 0;
-  auto digests = source.file->ReadDigests(*source.segment, chunks.first, chunks.count, bytes_read);
-  metadata_bytes_ += bytes_read;
-  return digests;
+  auto digest = digests_.Get(file, index, end, bytes_read);
+  later_bytes_.fetch_add(bytes_read, std::memory_order_relaxed);
+  report.metadata_bytes += bytes_read;
+  return digest;
 }
 
 LoadReport RankReader::Impl::BaseReport() const {
   LoadReport report;
-  report.metadata_bytes = metadata_bytes();
-  const std::lock_guard lock(mutex_);
+  report.metadata_bytes = opening_bytes_;
   report.files_opened = files_.size();
   return report;
 }
@@ -216,25 +190,37 @@ Result<RankMemory> RankReader::Impl::Allocate() const {
 
 // Partition ids and role names have no '/', so the joined name is unambiguous whatever the tensor
 // is called.
-Status RankReader::Impl::IndexPlainValues() {
+Status RankReader::Impl::IndexPlainValues(const store::RankFileReader& file) {
   const Layout& layout = checkpoint_->opened.manifest.layout;
-  FLAGSTONE_ASSIGN_OR_RETURN(const auto file, FileOf(rank_));
-  for (const format::PlainValue& value : file->index().plain) {
+  for (const format::PlainValue& value : file.index().plain) {
     const auto part =
         std::lower_bound(layout.partitions.begin(), layout.partitions.end(), value.partition,
                          [](const Partition& p, const std::string& id) { return p.id < id; });
-    if (part == layout.partitions.end() || part->id != value.partition ||
-        value.member >= part->members.size()) {
-      return Status(StatusCode::kCorruption,
-                    Join(Quote(file->file()->path().string()), " keeps a plain value of member ",
-                         value.member, " of partition ", Quote(value.partition),
-                         ", which the manifest does not have"),
-                    {file->file()->path().string(), "", std::nullopt});
+    const bool is_known =
+        part != layout.partitions.end() && part->id == value.partition &&
+        value.member < part->members.size() &&
+        std::any_of(part->roles.begin(), part->roles.end(), [&](const Role& role) {
+          return role.name == value.role && role.form == RoleForm::kPlain;
+        });
+    if (!is_known) {
+      const std::string name = file.file()->path().string();
+      return Status(
+          StatusCode::kCorruption,
+          Join(Quote(name), " keeps a plain value of member ", value.member, " in ",
+               Quote(Join(value.partition, "/", value.role)), ", which the manifest does not have"),
+          {name, Join(value.partition, "/", value.role), std::nullopt});
     }
     const Tensor& tensor = layout.tensors[part->members[value.member].tensor];
     const std::string prefix = Join(value.partition, "/", value.role, "/");
-    plain_.emplace(prefix + tensor.name, &value.value);
-    for (const std::string& alias : tensor.aliases) plain_.emplace(prefix + alias, &value.value);
+    const auto keep = [&](const std::string& name) {
+      auto [entry, is_new] =
+          plain_.try_emplace(prefix + name, PlainEntry{&value.value, file.rank(), std::nullopt});
+      if (!is_new && !entry->second.unlike && *entry->second.value != value.value) {
+        entry->second.unlike = file.rank();
+      }
+    };
+    keep(tensor.name);
+    for (const std::string& alias : tensor.aliases) keep(alias);
   }
   return {};
 }
@@ -242,22 +228,31 @@ Status RankReader::Impl::IndexPlainValues() {
 Result<Value> RankReader::Impl::Plain(std::string_view partition, std::string_view role,
                                       std::string_view tensor) const {
   const std::string name = Join(partition, "/", role, "/", tensor);
-  const auto found = plain_.find(name);
-  if (found != plain_.end()) return *found->second;
+  const ErrorPlace place{checkpoint_->opened.directory.string(), Join(partition, "/", role),
+                         std::nullopt};
+  if (const auto found = plain_.find(name); found != plain_.end()) {
+    const PlainEntry& entry = found->second;
+    if (!entry.unlike) return *entry.value;
+    return Status(StatusCode::kCorruption,
+                  Join("ranks ", entry.rank, " and ", *entry.unlike, " saved unlike values of ",
+                       Quote(name), " in ", Quote(place.path)),
+                  place);
+  }
   std::vector<std::string> names;
   for (const auto& [known, value] : plain_) names.push_back(known);
   return Status(StatusCode::kNotFound,
                 Join("rank ", rank_, " keeps no plain value ", Quote(name),
                      " (partition/role/tensor)", base::NearestNames(name, names)),
-                {checkpoint_->opened.directory.string(), Join(partition, "/", role), std::nullopt});
+                place);
 }
 
 Result<Value> RankReader::Impl::RankState() const {
-  FLAGSTONE_ASSIGN_OR_RETURN(const auto file, FileOf(rank_));
-  Value state = file->index().rank_state;
+  const store::RankFileReader& file = *files_.at(rank_);
+  Value state = file.index().rank_state;
   uint64_t bytes_read = 0;
-  FLAGSTONE_RETURN_IF_ERROR(store::FillArrays(*file, /*client=*/false, state, bytes_read));
-  metadata_bytes_ += bytes_read;
+  const Status filled = store::FillArrays(file, /*client=*/false, state, bytes_read);
+  later_bytes_.fetch_add(bytes_read, std::memory_order_relaxed);
+  FLAGSTONE_RETURN_IF_ERROR(filled);
   return state;
 }
 

@@ -11,6 +11,7 @@
 #include "flagstone/checkpoint.h"
 #include "format/header.h"
 #include "io/transfer.h"
+#include "load/digest_cache.h"
 #include "load/open_with.h"
 #include "partition/geometry.h"
 #include "store/open.h"
@@ -21,10 +22,7 @@ namespace {
 using base::Join;
 using base::Quote;
 
-bool IsZero(std::span<const std::byte> bytes) {
-  return std::all_of(bytes.begin(), bytes.end(),
-                     [](std::byte byte) { return byte == std::byte{0}; });
-}
+bool IsZero(std::span<const std::byte> bytes) { return !format::FindNonZero(bytes); }
 
 // A run of a segment that holds no element: between members, and from the last one to the 4096
 // boundary.
@@ -84,19 +82,22 @@ class FileVerifier {
     if (const Status header = store::CheckRankHeader(*file_, opened_, rank_); !header.ok()) {
       AddStatus(header, base::kPageBytes);
     }
-    auto index = store::ReadRankIndex(*file_, opened_, rank_);
-    if (!index.ok()) {
-      AddStatus(index.status(), entry.index_length);
+    auto decoded = store::ReadRankIndex(*file_, opened_, rank_);
+    if (!decoded.ok()) {
+      AddStatus(decoded.status(), entry.index_length);
       return {};
     }
-    index_ = *std::move(index);
+    reader_ = store::RankFileReader::Make(file_, *std::move(decoded),
+                                          base::kPageBytes + entry.index_length);
     CheckIndexPadding(entry);
     CheckDigestPages();
-    report_.bytes += base::kPageBytes + (entry.file_length - index_.placement.digests_offset);
+    report_.bytes += base::kPageBytes + (entry.file_length - index().placement.digests_offset);
     return CheckSegments();
   }
 
  private:
+  const format::RankIndex& index() const { return reader_->index(); }
+
   void AddStatus(const Status& status, uint64_t length) {
     VerifyProblem problem;
     problem.code = status.code();
@@ -125,27 +126,24 @@ class FileVerifier {
   }
 
   void CheckDigestPages() {
-    const format::RankPlacement& placement = index_.placement;
-    digests_.resize(placement.digest_count);
-    digest_is_known_.assign(placement.digest_count, false);
+    const format::RankPlacement& placement = index().placement;
+    page_is_good_.assign(index().page_digests.size(), false);
     std::vector<std::byte> page(base::kPageBytes);
-    for (uint64_t i = 0; i < index_.page_digests.size(); ++i) {
+    for (uint64_t i = 0; i < index().page_digests.size(); ++i) {
       const uint64_t offset = placement.digests_offset + i * base::kPageBytes;
       if (const Status read = io::ReadFully(*file_, offset, page); !read.ok()) {
         AddStatus(read, page.size());
         continue;
       }
-      if (base::Digest64(page) != index_.page_digests[i]) {
+      if (base::Digest64(page) != index().page_digests[i]) {
         Add("", std::nullopt, offset, page.size(),
-            Join("digest page ", i, " is not what was saved"));
+            Join("digest page ", i, " of ", Quote(name_), " at offset ", offset,
+                 " is not what was saved; the bytes under it cannot be verified"));
         continue;
       }
+      page_is_good_[i] = true;
       const uint64_t first = i * format::kDigestsPerPage;
       const uint64_t count = std::min(format::kDigestsPerPage, placement.digest_count - first);
-      for (uint64_t k = 0; k < count; ++k) {
-        digests_[first + k] = base::LoadLittle<uint64_t>(page.data() + 8 * k);
-        digest_is_known_[first + k] = true;
-      }
       if (!IsZero(std::span(page).subspan(8 * count))) {
         Add("", std::nullopt, offset + 8 * count, page.size() - 8 * count,
             "the padding of a digest page is not zero");
@@ -155,7 +153,7 @@ class FileVerifier {
 
   Status CheckSegments() {
     std::vector<io::ReadRange> ranges;
-    for (const format::PlacedSegment& segment : index_.placement.segments) {
+    for (const format::PlacedSegment& segment : index().placement.segments) {
       gaps_.push_back(GapsOf(opened_.manifest.layout, rank_, segment));
       io::ReadRange range;
       range.offset = segment.offset;
@@ -194,8 +192,8 @@ class FileVerifier {
 
   Status CheckChunkByChunk() {
     std::vector<std::byte> buffer;
-    for (size_t i = 0; i < index_.placement.segments.size(); ++i) {
-      const format::PlacedSegment& segment = index_.placement.segments[i];
+    for (size_t i = 0; i < index().placement.segments.size(); ++i) {
+      const format::PlacedSegment& segment = index().placement.segments[i];
       for (uint64_t at = 0; at < segment.padded_bytes(); at += segment.chunk_bytes) {
         if (options_.stop.stop_requested()) {
           return Status(StatusCode::kCancelled, "the verification was stopped on request");
@@ -221,26 +219,40 @@ class FileVerifier {
   }
 
   void CheckChunk(size_t segment_index, uint64_t at, std::span<const std::byte> bytes) {
-    const format::PlacedSegment& segment = index_.placement.segments[segment_index];
+    const format::PlacedSegment& segment = index().placement.segments[segment_index];
     const uint64_t chunk = at / segment.chunk_bytes;
-    const uint64_t digest_index = segment.first_chunk + chunk;
-    if (!digest_is_known_[digest_index]) return;  // its page was reported
+    const std::optional<uint64_t> stated = StatedDigest(segment.first_chunk + chunk);
+    if (!stated) return;  // its page was reported
     const uint64_t digest = base::Digest64(bytes);
-    if (digest != digests_[digest_index]) {
-      const Status mismatch =
-          store::ChunkMismatch(name_, segment, chunk, digests_[digest_index], digest);
+    if (digest != *stated) {
+      const Status mismatch = store::ChunkMismatch(name_, segment, chunk, *stated, digest);
       Add(store::SegmentName(segment), chunk, segment.offset + at, bytes.size(),
           mismatch.message());
       return;
     }
-    for (const Gap& gap : gaps_[segment_index]) {
-      const uint64_t begin = std::max(gap.begin, at);
-      const uint64_t end = std::min(gap.end, at + bytes.size());
-      if (begin < end && !IsZero(bytes.subspan(begin - at, end - begin))) {
+    const std::vector<Gap>& gaps = gaps_[segment_index];
+    auto gap = std::lower_bound(gaps.begin(), gaps.end(), at,
+                                [](const Gap& g, uint64_t offset) { return g.end <= offset; });
+    for (; gap != gaps.end() && gap->begin < at + bytes.size(); ++gap) {
+      const uint64_t begin = std::max(gap->begin, at);
+      const uint64_t end = std::min(gap->end, at + bytes.size());
+      if (!IsZero(bytes.subspan(begin - at, end - begin))) {
         Add(store::SegmentName(segment), chunk, segment.offset + begin, end - begin,
             "padding is not zero");
       }
     }
+  }
+
+  // The digest that was saved of a chunk, by its number in the file; nothing where its page is not
+  // what was saved. One page at a time: chunks come nearly in order.
+  std::optional<uint64_t> StatedDigest(uint64_t number) {
+    const uint64_t page = number / format::kDigestsPerPage;
+    if (!page_is_good_[page]) return std::nullopt;
+    const auto digest = digests_.Get(*reader_, number, number + 1, digest_bytes_);
+    if (digest.ok()) return *digest;
+    page_is_good_[page] = false;  // was good before: the file changes while it is read
+    AddStatus(digest.status(), base::kPageBytes);
+    return std::nullopt;
   }
 
   io::FileSystem& fs_;
@@ -251,9 +263,10 @@ class FileVerifier {
   const std::function<void(uint64_t)>& progress_;
   const std::string name_;
   std::shared_ptr<io::File> file_;
-  format::RankIndex index_;
-  std::vector<uint64_t> digests_;
-  std::vector<bool> digest_is_known_;
+  std::shared_ptr<const store::RankFileReader> reader_;
+  std::vector<bool> page_is_good_;
+  load::DigestCache digests_;
+  uint64_t digest_bytes_ = 0;           // read a second time: not counted in the report
   std::vector<std::vector<Gap>> gaps_;  // by segment
 };
 

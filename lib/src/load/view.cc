@@ -5,6 +5,7 @@
 
 #include "base/digest.h"
 #include "base/macros.h"
+#include "base/range.h"
 #include "base/text.h"
 #include "flagstone/load.h"
 #include "load/impl.h"
@@ -22,19 +23,16 @@ Result<View> RankReader::Impl::MapRange(const load::Source& source, uint64_t len
   const load::ChunkRange chunks = load::ChunksOf(segment, source.offset, length);
   FLAGSTONE_ASSIGN_OR_RETURN(std::shared_ptr<io::Mapping> mapping,
                              source.file->file()->Map(segment.offset + chunks.begin, chunks.size));
-  LoadReport own = BaseReport();
-  if (options_.verify)
-    FLAGSTONE_RETURN_IF_ERROR(VerifyMapped(source, chunks, mapping->bytes(), own));
+  LoadReport own;
+  if (options_.verify) FLAGSTONE_RETURN_IF_ERROR(VerifyMapped(source, chunks, *mapping, own));
   const auto bytes = mapping->bytes().subspan(source.offset - chunks.begin, length);
   if (report != nullptr) {
     report->wanted_bytes += length;
     report->read_bytes += own.verified_bytes;
     report->verified_bytes += own.verified_bytes;
-    report->metadata_bytes = metadata_bytes();
-    report->files_opened = own.files_opened;
+    report->metadata_bytes += own.metadata_bytes;
     report->seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    report->backend = Name(Backend::kMmap);
     report->backend_reason = "a view is a mapping";
     if (source.file->file()->kind() == io::FileSystemKind::kNetwork) {
       report->backend_reason +=
@@ -45,45 +43,64 @@ Result<View> RankReader::Impl::MapRange(const load::Source& source, uint64_t len
   return View(bytes, std::move(mapping));
 }
 
+// In windows, so that a view of any size needs no private memory to speak of, and that a read which
+// the device fails is an error and no SIGBUS.
 Status RankReader::Impl::VerifyMapped(const load::Source& source, const load::ChunkRange& chunks,
-                                      std::span<const std::byte> bytes, LoadReport& report) const {
+                                      io::Mapping& mapping, LoadReport& report) const {
+  constexpr uint64_t kWindowBytes = uint64_t{1} << 20;
   const uint64_t chunk_bytes = source.segment->chunk_bytes;
-  // The digests of a window at a time, so that a view of any size needs no private memory to speak
-  // of.
-  constexpr uint64_t kDigestsAWindow = 4096;
-  for (uint64_t first = 0; first < chunks.count; first += kDigestsAWindow) {
-    load::ChunkRange window = chunks;
-    window.first = chunks.first + first;
-    window.count = std::min(kDigestsAWindow, chunks.count - first);
-    FLAGSTONE_ASSIGN_OR_RETURN(const std::vector<uint64_t> digests, Digests(source, window));
-    for (uint64_t i = 0; i < window.count; ++i) {
-      if (options_.stop.stop_requested())
+  const uint64_t window_chunks = std::max<uint64_t>(1, kWindowBytes / chunk_bytes);
+  const uint64_t first_digest = source.segment->first_chunk + chunks.first;
+  const auto bytes = mapping.bytes();
+  for (uint64_t i = 0; i < chunks.count; ++i) {
+    const uint64_t at = i * chunk_bytes;
+    if (i % window_chunks == 0) {
+      if (options_.stop.stop_requested()) {
         return Status(StatusCode::kCancelled, "the view was stopped on request");
-      const uint64_t at = (first + i) * chunk_bytes;
-      const auto chunk = bytes.subspan(at, std::min<uint64_t>(chunk_bytes, bytes.size() - at));
-      const uint64_t digest = base::Digest64(chunk);
-      if (digest != digests[i]) {
-        return store::ChunkMismatch(source.file->file()->path(), *source.segment, window.first + i,
-                                    digests[i], digest);
       }
-      report.verified_bytes += chunk.size();
+      FLAGSTONE_RETURN_IF_ERROR(
+          mapping.Populate(at, std::min<uint64_t>(window_chunks * chunk_bytes, bytes.size() - at)));
     }
+    FLAGSTONE_ASSIGN_OR_RETURN(
+        const uint64_t stated,
+        DigestAt(*source.file, first_digest + i, first_digest + chunks.count, report));
+    const auto chunk = bytes.subspan(at, std::min<uint64_t>(chunk_bytes, bytes.size() - at));
+    const uint64_t found = base::Digest64(chunk);
+    if (found != stated) {
+      return store::ChunkMismatch(source.file->file()->path(), *source.segment, chunks.first + i,
+                                  stated, found);
+    }
+    report.verified_bytes += chunk.size();
   }
   return {};
 }
+
+namespace {
+
+// A report may be used for many views: what opening cost is in it once.
+void BeginView(const LoadReport& base, LoadReport* report) {
+  if (report == nullptr) return;
+  if (report->files_opened == 0) report->metadata_bytes += base.metadata_bytes;
+  report->files_opened = base.files_opened;
+  report->backend = Name(Backend::kMmap);
+}
+
+}  // namespace
 
 Result<View> RankReader::Impl::ViewSegment(std::string_view partition, std::string_view role,
                                            LoadReport* report) const {
   FLAGSTONE_ASSIGN_OR_RETURN(const uint32_t index, FindSegment(partition, role));
   const SegmentInfo& segment = plan_.segments[index];
+  BeginView(BaseReport(), report);
   if (segment.bytes == 0) return View();
   const auto runs = RunsOf(index);
   if (runs.size() != 1 || runs.front().length != segment.bytes) {
-    return Status(
-        StatusCode::kUnsupported,
-        Join("segment ", Quote(Join(partition, "/", role)), " is made of ", runs.size(),
-             " runs of bytes and cannot be one mapping; use ViewTensor, or Load into memory"),
-        {checkpoint_->opened.directory.string(), Join(partition, "/", role), std::nullopt});
+    const std::string name = Join(partition, "/", role);
+    return Status(StatusCode::kUnsupported,
+                  Join("segment ", Quote(name), " is made of ", runs.size(),
+                       " runs of bytes and cannot be one mapping; use ViewTensor, or Load into "
+                       "memory"),
+                  {checkpoint_->opened.directory.string(), name, std::nullopt});
   }
   return MapRange(sources_[static_cast<size_t>(runs.data() - plan_.runs.data())], segment.bytes,
                   report);
@@ -93,41 +110,36 @@ Result<View> RankReader::Impl::ViewTensor(std::string_view partition, std::strin
                                           std::string_view tensor, LoadReport* report) const {
   FLAGSTONE_ASSIGN_OR_RETURN(const uint32_t index, FindSegment(partition, role));
   const SegmentInfo& segment = plan_.segments[index];
-  const Layout& layout = checkpoint_->opened.manifest.layout;
-  const auto part = std::find_if(layout.partitions.begin(), layout.partitions.end(),
-                                 [&](const Partition& p) { return p.id == partition; });
-  const ErrorPlace place{checkpoint_->opened.directory.string(), Join(partition, "/", role),
-                         std::nullopt};
-  std::vector<std::string> names;
-  for (size_t i = 0; i < segment.slices.size(); ++i) {
-    const Tensor& named = layout.tensors[part->members[segment.slices[i].member].tensor];
-    names.push_back(named.name);
-    if (named.name != tensor &&
-        std::find(named.aliases.begin(), named.aliases.end(), tensor) == named.aliases.end()) {
-      continue;
-    }
-    const uint64_t elements = segment.slices[i].end - segment.slices[i].begin;
-    const uint64_t length = elements * SizeOf(segment.dtype);
-    if (length == 0) return View();
-    for (const Plan::Run& run : RunsOf(index)) {
-      const uint64_t offset = segment.offsets[i];
-      if (offset < run.destination_offset || offset - run.destination_offset >= run.length)
-        continue;
-      const uint64_t into = offset - run.destination_offset;
-      if (length > run.length - into) break;
-      load::Source source = sources_[static_cast<size_t>(&run - plan_.runs.data())];
-      source.offset += into;
-      return MapRange(source, length, report);
-    }
-    return Status(StatusCode::kUnsupported,
-                  Join("this rank's slice of tensor ", Quote(tensor), " in ", Quote(place.segment),
-                       " is not contiguous in one file; use Load"),
-                  place);
+  FLAGSTONE_ASSIGN_OR_RETURN(const std::vector<uint32_t> slices, FindSlices(index, tensor));
+  BeginView(BaseReport(), report);
+  const uint64_t begin = segment.offsets[slices.front()];
+  uint64_t end = begin;
+  bool is_one = true;
+  for (const uint32_t i : slices) {
+    is_one = is_one && segment.offsets[i] == end;
+    end = segment.offsets[i] +
+          (segment.slices[i].end - segment.slices[i].begin) * SizeOf(segment.dtype);
   }
-  return Status(StatusCode::kNotFound,
-                Join("rank ", rank_, " holds nothing of tensor ", Quote(tensor), " in ",
-                     Quote(place.segment), base::NearestNames(tensor, names)),
-                place);
+  if (is_one && begin == end) return View();
+  // The last run that begins at or before the tensor.
+  const auto runs = RunsOf(index);
+  auto run = std::upper_bound(
+      runs.begin(), runs.end(), begin,
+      [](uint64_t offset, const Plan::Run& r) { return offset < r.destination_offset; });
+  if (is_one && run != runs.begin()) {
+    --run;
+    const uint64_t into = begin - run->destination_offset;
+    if (base::InBounds(into, end - begin, run->length)) {
+      load::Source source = sources_[static_cast<size_t>(&*run - plan_.runs.data())];
+      source.offset += into;
+      return MapRange(source, end - begin, report);
+    }
+  }
+  const std::string name = Join(partition, "/", role);
+  return Status(StatusCode::kUnsupported,
+                Join("what rank ", rank_, " has of tensor ", Quote(tensor), " in ", Quote(name),
+                     " (", slices.size(), " slices) is not contiguous in one file; use Load"),
+                {checkpoint_->opened.directory.string(), name, std::nullopt});
 }
 
 }  // namespace flagstone

@@ -156,7 +156,8 @@ Result<std::shared_ptr<io::File>> OpenRankFile(io::FileSystem& fs, const OpenedM
   if (rank >= manifest.files.size()) {
     return Status(StatusCode::kNotFound,
                   Join(Quote(opened.directory.string()), " was saved by ranks 0 to ",
-                       manifest.files.size() - 1, "; there is no rank ", rank));
+                       manifest.files.size() - 1, "; there is no rank ", rank),
+                  {opened.directory.string(), "", std::nullopt});
   }
   FLAGSTONE_RETURN_IF_ERROR(RequireData(opened));
   const format::RankFileEntry& entry = manifest.files[rank];
@@ -179,8 +180,8 @@ Result<std::shared_ptr<io::File>> OpenRankFile(io::FileSystem& fs, const OpenedM
   FLAGSTONE_ASSIGN_OR_RETURN(const io::FileInfo info, (*file)->Info());
   if (info.size != entry.file_length) {
     return Corrupt(name, Join("rank file ", Quote(name.string()),
-                              info.size < entry.file_length ? " is truncated" : "", ": have ",
-                              info.size, " bytes, need ", entry.file_length));
+                              info.size < entry.file_length ? " is truncated" : " is too long",
+                              ": have ", info.size, " bytes, need ", entry.file_length));
   }
   return std::shared_ptr<io::File>(*std::move(file));
 }
@@ -193,17 +194,26 @@ Status CheckRankHeader(io::File& file, const OpenedManifest& opened, uint32_t ra
   FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(file, 0, page));
   auto header = format::DecodeHeader(page, format::FileKind::kRankFile, entry.file_length);
   if (!header.ok()) return header.status().Annotated(Quote(name), {name, "", 0});
-  if (header->save_id == manifest.save_id && header->rank == rank &&
-      header->index_length == entry.index_length && header->index_digest == entry.index_digest &&
-      header->index_offset == IndexOffsetOf(entry)) {
-    return {};
+  const auto refuse = [&](std::string why) {
+    return Corrupt(
+        file.path(),
+        Join("rank file ", Quote(name), " is not the one that the manifest names: ", why), 0);
+  };
+  if (header->save_id != manifest.save_id) {
+    return refuse(Join("it is of save ", base::Hex(header->save_id), ", the manifest of save ",
+                       base::Hex(manifest.save_id), "; files of two saves are mixed"));
   }
-  return Corrupt(
-      file.path(),
-      Join("rank file ", Quote(name), " is not the one that the manifest names: it is rank ",
-           header->rank, " of save ", base::Hex(header->save_id), ", the manifest is of save ",
-           base::Hex(manifest.save_id), "; files of two saves are mixed"),
-      0);
+  if (header->rank != rank || header->world_size != manifest.layout.world_size) {
+    return refuse(Join("it is rank ", header->rank, " of ", header->world_size, ", not rank ", rank,
+                       " of ", manifest.layout.world_size));
+  }
+  if (header->index_length != entry.index_length || header->index_digest != entry.index_digest ||
+      header->index_offset != IndexOffsetOf(entry)) {
+    return refuse(Join("its index has ", header->index_length, " bytes at offset ",
+                       header->index_offset, " and another digest than the manifest's ",
+                       entry.index_length, " bytes at offset ", IndexOffsetOf(entry)));
+  }
+  return {};
 }
 
 Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& opened,
@@ -233,13 +243,19 @@ Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& op
     if (segment.partition.empty())
       arrays.push_back({segment.role == format::kClientStateRole, segment.bytes});
   }
-  FLAGSTONE_ASSIGN_OR_RETURN(const format::RankPlacement expected,
-                             format::PlaceRankFile(manifest.layout, rank, arrays));
-  if (expected != index->placement || index->placement.index_offset != offset ||
-      index->save_id != manifest.save_id || index->rank != rank) {
+  const auto expected = format::PlaceRankFile(manifest.layout, rank, arrays);
+  if (!expected.ok())
+    return Corrupt(file.path(), Join(Quote(name), ": ", expected.status().message()));
+  if (*expected != index->placement || index->placement.index_offset != offset ||
+      index->save_id != manifest.save_id || index->rank != rank ||
+      index->world_size != manifest.layout.world_size) {
     return Corrupt(
         file.path(),
-        Join("the index of ", Quote(name), " disagrees with the manifest on where segments lie"),
+        Join("the index of ", Quote(name), " disagrees with the manifest on where segments lie: ",
+             index->placement.segments.size(), " segments, ", index->placement.digest_count,
+             " chunks and an index at ", index->placement.index_offset, "; by the manifest ",
+             expected->segments.size(), ", ", expected->digest_count, " and ",
+             expected->index_offset),
         offset);
   }
   return index;
@@ -252,55 +268,50 @@ Result<std::shared_ptr<const RankFileReader>> RankFileReader::Open(io::FileSyste
   FLAGSTONE_RETURN_IF_ERROR(CheckRankHeader(*file, opened, rank));
   FLAGSTONE_ASSIGN_OR_RETURN(auto index, ReadRankIndex(*file, opened, rank));
   const uint64_t metadata = base::kPageBytes + opened.manifest.files[rank].index_length;
+  return Make(std::move(file), std::move(index), metadata);
+}
+
+std::shared_ptr<const RankFileReader> RankFileReader::Make(std::shared_ptr<io::File> file,
+                                                           format::RankIndex index,
+                                                           uint64_t metadata_bytes) {
   return std::shared_ptr<const RankFileReader>(
-      new RankFileReader(std::move(file), std::move(index), metadata));
+      new RankFileReader(std::move(file), std::move(index), metadata_bytes));
 }
 
-const format::PlacedSegment* RankFileReader::Find(std::string_view partition,
-                                                  std::string_view role) const {
+Result<std::vector<std::byte>> RankFileReader::ReadDigestPages(uint64_t first, uint64_t count,
+                                                               uint64_t& bytes_read) const {
+  const uint64_t begin = index_.placement.digests_offset + first * base::kPageBytes;
+  std::vector<std::byte> pages(count * base::kPageBytes);
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, begin, pages));
+  bytes_read += pages.size();
+  for (uint64_t i = 0; i < count; ++i) {
+    const auto page =
+        std::span<const std::byte>(pages).subspan(i * base::kPageBytes, base::kPageBytes);
+    if (base::Digest64(page) == index_.page_digests[first + i]) continue;
+    const uint64_t offset = begin + i * base::kPageBytes;
+    return Status(StatusCode::kCorruption,
+                  Join("digest page ", first + i, " of ", Quote(file_->path().string()),
+                       " at offset ", offset, " is not what was saved; without it the bytes of ",
+                       SegmentsOfPage(first + i), " cannot be verified"),
+                  {file_->path().string(), "", offset});
+  }
+  return pages;
+}
+
+// "segment 'a/b'", or the first and the last of several.
+std::string RankFileReader::SegmentsOfPage(uint64_t page) const {
+  const uint64_t begin = page * format::kDigestsPerPage;
+  const uint64_t end = begin + format::kDigestsPerPage;
+  const format::PlacedSegment* first = nullptr;
+  const format::PlacedSegment* last = nullptr;
   for (const format::PlacedSegment& segment : index_.placement.segments) {
-    if (segment.partition == partition && segment.role == role) return &segment;
+    if (segment.first_chunk >= end || segment.first_chunk + segment.chunks() <= begin) continue;
+    if (first == nullptr) first = &segment;
+    last = &segment;
   }
-  return nullptr;
-}
-
-Result<std::vector<uint64_t>> RankFileReader::ReadDigests(const format::PlacedSegment& segment,
-                                                          uint64_t first, uint64_t count,
-                                                          uint64_t& bytes_read) const {
-  std::vector<uint64_t> digests;
-  if (count == 0) return digests;
-  digests.reserve(count);
-  const uint64_t begin = segment.first_chunk + first;
-  const uint64_t end = begin + count;
-  // A few pages a read, so that millions of chunks need no second copy of their digests.
-  constexpr uint64_t kPagesARead = 64;
-  const uint64_t last_page = (end - 1) / format::kDigestsPerPage;
-  std::vector<std::byte> pages;
-  for (uint64_t page = begin / format::kDigestsPerPage; page <= last_page;) {
-    const uint64_t take = std::min(kPagesARead, last_page - page + 1);
-    const uint64_t offset = index_.placement.digests_offset + page * base::kPageBytes;
-    pages.resize(take * base::kPageBytes);
-    FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, offset, pages));
-    bytes_read += pages.size();
-    for (uint64_t i = 0; i < take; ++i, ++page) {
-      const auto bytes =
-          std::span<const std::byte>(pages).subspan(i * base::kPageBytes, base::kPageBytes);
-      if (base::Digest64(bytes) != index_.page_digests[page]) {
-        return Corrupt(
-            file_->path(),
-            Join("digest page ", page, " of ", Quote(file_->path().string()), " at offset ",
-                 offset + i * base::kPageBytes, " is not what was saved; it covers segment ",
-                 Quote(SegmentName(segment))),
-            offset + i * base::kPageBytes);
-      }
-      const uint64_t page_first = page * format::kDigestsPerPage;
-      for (uint64_t k = std::max(begin, page_first);
-           k < std::min(end, page_first + format::kDigestsPerPage); ++k) {
-        digests.push_back(base::LoadLittle<uint64_t>(bytes.data() + 8 * (k - page_first)));
-      }
-    }
-  }
-  return digests;
+  if (first == nullptr) return "no segment";
+  if (first == last) return Join("segment ", Quote(SegmentName(*first)));
+  return Join("segments ", Quote(SegmentName(*first)), " to ", Quote(SegmentName(*last)));
 }
 
 Result<std::vector<std::byte>> RankFileReader::ReadArray(bool client, size_t position,
@@ -309,18 +320,22 @@ Result<std::vector<std::byte>> RankFileReader::ReadArray(bool client, size_t pos
   size_t seen = 0;
   for (const format::PlacedSegment& segment : index_.placement.segments) {
     if (!segment.partition.empty() || segment.role != role || seen++ != position) continue;
+    const uint64_t first_page = segment.first_chunk / format::kDigestsPerPage;
+    const uint64_t last_page =
+        (segment.first_chunk + segment.chunks() - 1) / format::kDigestsPerPage;
     FLAGSTONE_ASSIGN_OR_RETURN(const auto digests,
-                               ReadDigests(segment, 0, segment.chunks(), bytes_read));
+                               ReadDigestPages(first_page, last_page - first_page + 1, bytes_read));
     std::vector<std::byte> bytes(segment.padded_bytes());
     FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, segment.offset, bytes));
     bytes_read += bytes.size();
-    for (uint64_t chunk = 0; chunk < digests.size(); ++chunk) {
+    for (uint64_t chunk = 0; chunk < segment.chunks(); ++chunk) {
       const uint64_t at = chunk * segment.chunk_bytes;
       const auto part = std::span<const std::byte>(bytes).subspan(
           at, std::min<uint64_t>(segment.chunk_bytes, bytes.size() - at));
-      const uint64_t digest = base::Digest64(part);
-      if (digest != digests[chunk])
-        return ChunkMismatch(file_->path(), segment, chunk, digests[chunk], digest);
+      const uint64_t in_pages = segment.first_chunk + chunk - first_page * format::kDigestsPerPage;
+      const uint64_t stated = base::LoadLittle<uint64_t>(digests.data() + 8 * in_pages);
+      const uint64_t found = base::Digest64(part);
+      if (found != stated) return ChunkMismatch(file_->path(), segment, chunk, stated, found);
     }
     bytes.resize(segment.bytes);
     return bytes;

@@ -62,28 +62,32 @@ class RankFileReader {
                                                             const OpenedManifest& opened,
                                                             uint32_t rank);
 
+  /// From a file and an index that were checked by the steps above.
+  static std::shared_ptr<const RankFileReader> Make(std::shared_ptr<io::File> file,
+                                                    format::RankIndex index,
+                                                    uint64_t metadata_bytes);
+
   uint32_t rank() const { return index_.rank; }
   const std::shared_ptr<io::File>& file() const { return file_; }
   const format::RankIndex& index() const { return index_; }
   /// Header page and index.
   uint64_t metadata_bytes() const { return metadata_bytes_; }
 
-  /// The segment of a role; nullptr when this rank stores nothing of it.
-  const format::PlacedSegment* Find(std::string_view partition, std::string_view role) const;
-
-  /// The digests of chunks [first, first + count) of a segment, read from their pages and checked.
-  /// `bytes_read` grows by what was read.
-  Result<std::vector<uint64_t>> ReadDigests(const format::PlacedSegment& segment, uint64_t first,
-                                            uint64_t count, uint64_t& bytes_read) const;
+  /// Digest pages [first, first + count), checked. `bytes_read` grows by what was read. Errors:
+  /// kCorruption names the page and the segments whose digests it holds.
+  Result<std::vector<std::byte>> ReadDigestPages(uint64_t first, uint64_t count,
+                                                 uint64_t& bytes_read) const;
 
   /// An array segment's bytes, verified. `client` picks client state's arrays, `position` counts
-  /// among those.
+  /// among those. `bytes_read` grows by them and by their digest pages.
   Result<std::vector<std::byte>> ReadArray(bool client, size_t position,
                                            uint64_t& bytes_read) const;
 
  private:
   RankFileReader(std::shared_ptr<io::File> file, format::RankIndex index, uint64_t metadata_bytes)
       : file_(std::move(file)), index_(std::move(index)), metadata_bytes_(metadata_bytes) {}
+
+  std::string SegmentsOfPage(uint64_t page) const;
 
   std::shared_ptr<io::File> file_;
   format::RankIndex index_;
