@@ -22,11 +22,17 @@ namespace {
 std::atomic<size_t> current_bytes = 0;
 std::atomic<size_t> peak_bytes = 0;
 
-void* Take(size_t size) {
+void* Take(size_t size) noexcept {
   void* memory = std::malloc(size);
-  if (memory == nullptr) throw std::bad_alloc();
+  if (memory == nullptr) return nullptr;
   const size_t now = current_bytes += malloc_usable_size(memory);
   if (now > peak_bytes) peak_bytes = now;
+  return memory;
+}
+
+void* TakeOrThrow(size_t size) {
+  void* memory = Take(size);
+  if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
 
@@ -38,10 +44,18 @@ void Give(void* memory) {
 
 }  // namespace
 
-// The whole program's, so that vectors and strings inside of the library are counted.
-void* operator new(size_t size) { return Take(size); }
+// The whole program's, so that vectors and strings inside of the library are counted. All of them:
+// a sanitizer has its own for those that are missing, and minds when one takes what the other gave.
+void* operator new(size_t size) { return TakeOrThrow(size); }
+void* operator new[](size_t size) { return TakeOrThrow(size); }
+void* operator new(size_t size, const std::nothrow_t&) noexcept { return Take(size); }
+void* operator new[](size_t size, const std::nothrow_t&) noexcept { return Take(size); }
 void operator delete(void* memory) noexcept { Give(memory); }
+void operator delete[](void* memory) noexcept { Give(memory); }
 void operator delete(void* memory, size_t) noexcept { Give(memory); }
+void operator delete[](void* memory, size_t) noexcept { Give(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { Give(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { Give(memory); }
 
 namespace flagstone::test {
 namespace {

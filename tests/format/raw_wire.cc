@@ -35,7 +35,7 @@ template <typename T>
 Offset<flatbuffers::Vector<T>> Misaligned(FlatBufferBuilder& builder,
                                           const std::vector<uint64_t>& words, size_t count) {
   std::vector<uint32_t> halves(2 * words.size());
-  std::memcpy(halves.data(), words.data(), 8 * words.size());
+  if (!words.empty()) std::memcpy(halves.data(), words.data(), 8 * words.size());
   builder.Align(8);
   builder.PushElement(uint32_t{0});
   for (auto half = halves.rbegin(); half != halves.rend(); ++half) builder.PushElement(*half);
