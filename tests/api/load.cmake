@@ -6,6 +6,8 @@ flagstone_add_test(api_load_tests
     load_backends_test.cc
     load_damage_test.cc
     load_errors_test.cc
+    load_large_test.cc
+    load_memory_test.cc
     load_round_trip_test.cc
     load_support.cc
     load_view_test.cc
