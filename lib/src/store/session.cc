@@ -688,8 +688,13 @@ bool Session::AllAcknowledged() {
 }
 
 void Session::Conclude(const std::optional<Outcome>& outcome, const std::stop_token& stop) {
+  std::string message;
   if (outcome && !outcome->failure.ok()) {
     std::unique_lock lock(mutex_);
+    // What another rank failed with already begins with its name.
+    message =
+        failure_.ok() ? Join("rank 0: ", outcome->failure.message()) : outcome->failure.message();
+    Fail(outcome->failure);  // or the list might still be closed
     auto next_check = Clock::now();
     WaitUntil(lock, stop, [&] {
       return CheckFree(next_check).code() == StatusCode::kAlreadyExists ||
@@ -701,10 +706,7 @@ void Session::Conclude(const std::optional<Outcome>& outcome, const std::stop_to
   if (outcome) {
     attempt_.state = outcome->failure.ok() ? AttemptState::kCommitted : AttemptState::kFailed;
     attempt_.code = outcome->failure.code();
-    // What another rank failed with already begins with its name.
-    attempt_.message = failure_.ok() && !outcome->failure.ok()
-                           ? Join("rank 0: ", outcome->failure.message())
-                           : outcome->failure.message();
+    attempt_.message = message;
     attempt_.committed_at = outcome->committed_at;
     attempt_.durability_unknown = outcome->durability_unknown;
     const auto began = Clock::now();
