@@ -18,7 +18,7 @@ Interruption::Interruption(std::function<void()> last_words) : last_words_(std::
     wake_signal_ = signal;
   }
   if (wake_signal_ == 0) return;
-  pthread_sigmask(SIG_BLOCK, &signals_, &mask_before_);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
   watcher_ = std::thread([this] { Watch(); });
 }
 
@@ -27,7 +27,7 @@ Interruption::~Interruption() {
   finished_ = true;
   pthread_kill(watcher_.native_handle(), wake_signal_);
   watcher_.join();
-  pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
+  // The signals stay blocked: one that came too late must not change how the program ends.
 }
 
 void Interruption::Watch() {

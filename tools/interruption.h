@@ -12,12 +12,14 @@
 
 namespace flagstone::tools {
 
-/// Turns SIGINT, SIGTERM and SIGHUP into a stop request, from construction to destruction.
+/// Turns SIGINT, SIGTERM and SIGHUP into a stop request, from construction on; after destruction
+/// they have no effect any more.
 ///
 /// The signals are blocked for the calling thread and all that it starts later, and a thread of its
 /// own waits for them: so no system call of the library is disturbed and no code runs in a signal
 /// handler. A second signal ends the process at once. Signals that were ignored when the program
-/// was started (nohup, a background job of a script) stay ignored. Made once, before other threads.
+/// was started (nohup, a background job of a script) stay ignored. Made once, before
+/// other threads.
 class Interruption {
  public:
   /// With `last_words` the first signal already ends the process, after that call: for commands
@@ -37,7 +39,6 @@ class Interruption {
 
   std::function<void()> last_words_;
   sigset_t signals_{};
-  sigset_t mask_before_{};
   int wake_signal_ = 0;  // One of signals_; 0 when there are none to wait for.
   std::atomic<bool> finished_ = false;
   std::atomic<int> signal_ = 0;
