@@ -27,7 +27,7 @@ Status DecodeEdited(Edit edit) {
   return Decode(Decoder::kLayout, RawLayoutBytes(layout));
 }
 
-TEST(FieldCase_G01, ShapeProductsThatOverflowAreRefused) {
+TEST(FieldCases, FieldCase_G01_ShapeProductsThatOverflowAreRefused) {
   const std::vector<std::vector<uint64_t>> shapes = {{1ull << 32, 1ull << 32},
                                                      {1ull << 63, 2},
                                                      std::vector<uint64_t>(65, 1),
@@ -44,7 +44,7 @@ TEST(FieldCase_G01, ShapeProductsThatOverflowAreRefused) {
               HasSubstr("last cut"));
 }
 
-TEST(FieldCase_G03, HeaderFieldsAreNotUsedAsSizes) {
+TEST(FieldCases, FieldCase_G03_HeaderFieldsAreNotUsedAsSizes) {
   const auto begin = std::chrono::steady_clock::now();
   int refused = 0;
   for (const uint64_t length : {0ull, 7ull, 1ull << 31, 1ull << 63, ~0ull}) {
@@ -63,7 +63,7 @@ TEST(FieldCase_G03, HeaderFieldsAreNotUsedAsSizes) {
 
 // G04 (offsets outside the file) and G05 (overlaps and holes) in a rank index: rows M62 to M65 of
 // the mutations; here that each has an error of its own.
-TEST(FieldCase_G04_G05, OverlapsAndHolesAreRefused) {
+TEST(FieldCases, FieldCase_G04_FieldCase_G05_OverlapsAndHolesAreRefused) {
   const auto decode = [](auto edit) {
     RawIndex raw;
     edit(raw.index.placement.segments);
@@ -81,13 +81,13 @@ TEST(FieldCase_G04_G05, OverlapsAndHolesAreRefused) {
   EXPECT_THAT(decode([](Segments& s) { s[0].offset = 64; }), HasSubstr("said to lie at 64"));
 }
 
-TEST(FieldCase_G06, DuplicateNamesAreNamed) {
+TEST(FieldCases, FieldCase_G06_DuplicateNamesAreNamed) {
   const Status status = DecodeEdited([](Layout& l) { l.tensors[1].name = "w"; });
   EXPECT_THAT(status.message(), HasSubstr("duplicate name 'w': tensor 0"));
 }
 
 // G07: nothing in a manifest is a path; names are made of a number and eight hexadecimal digits.
-TEST(FieldCase_G07, NamesOfFilesAreSingleComponents) {
+TEST(FieldCases, FieldCase_G07_NamesOfFilesAreSingleComponents) {
   for (const uint32_t rank : {0u, 77u, 4294967295u}) {
     for (int byte = 0; byte < 256; ++byte) {
       format::SaveId id;
@@ -100,7 +100,7 @@ TEST(FieldCase_G07, NamesOfFilesAreSingleComponents) {
   }
 }
 
-TEST(FieldCase_G10, FilesOfOthersAreRefusedByTheirNames) {
+TEST(FieldCases, FieldCase_G10_FilesOfOthersAreRefusedByTheirNames) {
   const std::vector<std::pair<std::string, std::string>> cases = {
       {std::string("PK\x03\x04", 4) + std::string(100, 'x'),
        "not a Flagstone file (looks like a zip"},
@@ -120,7 +120,7 @@ TEST(FieldCase_G10, FilesOfOthersAreRefusedByTheirNames) {
   EXPECT_THAT(format::DecodeManifest(newer).status().message(), HasSubstr("format version 3.1"));
 }
 
-TEST(FieldCase_B11, NamesAreUniqueAtAnyWorldSize) {
+TEST(FieldCases, FieldCase_B11_NamesAreUniqueAtAnyWorldSize) {
   std::set<std::string> names;
   for (uint32_t rank = 0; rank < 10'000; ++rank)
     names.insert(format::RankFileName(rank, GoldenSaveId()));
@@ -129,7 +129,7 @@ TEST(FieldCase_B11, NamesAreUniqueAtAnyWorldSize) {
   EXPECT_EQ(*names.rbegin(), format::RankFileName(9'999, GoldenSaveId()));
 }
 
-TEST(FieldCase_B14, WorldSizesThatCannotBeAreRefused) {
+TEST(FieldCases, FieldCase_B14_WorldSizesThatCannotBeAreRefused) {
   for (const uint32_t world : {0u, 3u, 1u << 20, ~0u}) {
     RawManifest raw;
     raw.manifest.layout.world_size = world;
@@ -139,7 +139,7 @@ TEST(FieldCase_B14, WorldSizesThatCannotBeAreRefused) {
   }
 }
 
-TEST(FieldCase_C12, TheOtherByteOrderIsRefused) {
+TEST(FieldCases, FieldCase_C12_TheOtherByteOrderIsRefused) {
   const FileBytes file = EditHeaderPage(
       WrapManifest(RawManifestBody({})),
       [](std::span<std::byte> page) { std::reverse(page.begin() + 32, page.begin() + 36); });
@@ -148,7 +148,7 @@ TEST(FieldCase_C12, TheOtherByteOrderIsRefused) {
   EXPECT_THAT(status.message(), HasSubstr("big-endian"));
 }
 
-TEST(FieldCase_C16, NamesThatHideFromScannersAreRefused) {
+TEST(FieldCases, FieldCase_C16_NamesThatHideFromScannersAreRefused) {
   for (const std::string& name : {std::string("a\0b", 3), std::string(), std::string("\xFF\xFE"),
                                   std::string(70 << 10, 'n')}) {
     EXPECT_EQ(DecodeEdited([&](Layout& l) { l.tensors[0].name = name; }).code(),
@@ -156,7 +156,7 @@ TEST(FieldCase_C16, NamesThatHideFromScannersAreRefused) {
   }
 }
 
-TEST(FieldCase_C18, NamesKeepTheirBytes) {
+TEST(FieldCases, FieldCase_C18_NamesKeepTheirBytes) {
   for (const std::string& name : {std::string(300, 'n'), std::string("a/b;c d\xF0\x9F\x98\x80"),
                                   std::string("caf\xC3\xA9"), std::string("cafe\xCC\x81")}) {
     Layout layout = SmallManifest().layout;
@@ -166,7 +166,7 @@ TEST(FieldCase_C18, NamesKeepTheirBytes) {
   }
 }
 
-TEST(FieldCase_C20, HostileNamesAreEscapedInMessages) {
+TEST(FieldCases, FieldCase_C20_HostileNamesAreEscapedInMessages) {
   const Status status =
       DecodeEdited([](Layout& l) { l.tensors[0].name = "\x1b]52;c;x\x07\n\xFF"; });
   EXPECT_THAT(status.message(), HasSubstr("\\x1b]52;c;x\\x07\\x0a\\xff"));
