@@ -423,8 +423,8 @@ bool Session::ReadAnswers(Clock::time_point now) {
     if (!text.ok()) continue;  // removed or half-written: the next look tells
     auto answer = DecodeAnswer(*text);
     if (!answer || answer->owner.party != options_.self.party ||
-        answer->save_id != attempt_.save_id ||
-        answer->owner.rank >= options_.self.party.world_size) {
+        answer->owner.rank >= options_.self.party.world_size ||
+        (answer->save_id != attempt_.save_id && !answer->save_id.empty())) {
       continue;
     }
     if (known == seen_.end()) {
@@ -449,7 +449,9 @@ bool Session::IsDead(const SeenRank& seen, Clock::time_point now) const {
 // Every other rank has answered this attempt, if only to fail.
 bool Session::OthersCame() const {
   std::set<uint32_t> came = {0};
-  for (const auto& [key, seen] : seen_) came.insert(seen.answer.owner.rank);
+  for (const auto& [key, seen] : seen_) {
+    if (!seen.answer.save_id.empty()) came.insert(seen.answer.owner.rank);
+  }
   return came.size() == options_.self.party.world_size;
 }
 
@@ -458,6 +460,7 @@ bool Session::OthersCame() const {
 void Session::Collect(Clock::time_point now) {
   for (const auto& [key, seen] : seen_) {
     const Owner& owner = seen.answer.owner;
+    if (seen.answer.save_id.empty()) continue;  // it has not seen this attempt yet
     if (seen.answer.phase == AnswerPhase::kFailed) {
       Fail(Status(seen.answer.code, Join("rank ", owner.rank, ": ", seen.answer.message)));
       return;
@@ -515,8 +518,10 @@ std::optional<std::string> Session::ChooseAnswer(uint32_t rank,
   for (const std::string& key : keys) {
     if (!IsDead(seen_.at(key), now)) live.push_back(key);
   }
-  if (live.size() == 1) return live.front();
-  if (live.size() < 2) return std::nullopt;
+  if (live.empty()) return std::nullopt;
+  if (live.size() == 1) {
+    return seen_.at(live.front()).answer.save_id.empty() ? std::nullopt : std::optional(live[0]);
+  }
   const SeenRank& first = seen_.at(live[0]);
   const SeenRank& second = seen_.at(live[1]);
   const auto proven = [&](const SeenRank& seen) {

@@ -112,7 +112,8 @@ class Session {
   void Conclude(const std::optional<Outcome>& outcome, const std::stop_token& stop);
 
  private:
-  // One rank as the coordinator sees it.
+  // One process of a rank as the coordinator sees it. One that has not seen the attempt yet has no
+  // save id: it is not listed, but two for one rank are met all the same.
   struct SeenRank {
     Answer answer;
     Clock::time_point changed;  // when its beat or phase was last seen to change
