@@ -185,6 +185,19 @@ Segment Geometry::StoredSegment(uint32_t role, uint32_t rank_index) const {
   return MakeSegment(role, Stored(rank_index));
 }
 
+uint64_t Geometry::StoredBytes(uint32_t role, uint32_t rank_index) const {
+  if (!As<PerTensorCut>(partition()) || partition().roles[role].form != RoleForm::kAligned) {
+    return StoredSegment(role, rank_index).bytes;
+  }
+  // Of many members each rank has a piece of nearly all; a plan over many ranks asks each of them.
+  uint64_t elements = 0;
+  for (uint32_t m = 0; m < elements_.size(); ++m) {
+    const auto [begin, end] = EvenRange(m, rank_index);
+    elements += end - begin;
+  }
+  return elements * SizeOf(partition().roles[role].dtype);
+}
+
 Segment Geometry::MakeSegment(uint32_t role, const std::vector<Slice>& slices) const {
   const Role& self = partition().roles[role];
   const uint64_t size = SizeOf(self.dtype);

@@ -74,6 +74,8 @@ class Geometry {
   /// The segment of a role (not plain) made of those slices.
   Segment HeldSegment(uint32_t role, uint32_t rank_index) const;
   Segment StoredSegment(uint32_t role, uint32_t rank_index) const;
+  /// StoredSegment's bytes, without its pieces.
+  uint64_t StoredBytes(uint32_t role, uint32_t rank_index) const;
 
   /// Who stores elements [begin, end) of a member of an aligned role (or the whole of an attached
   /// one), in rising order of elements, each element once; nothing when there are none. Cost:

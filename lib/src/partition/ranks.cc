@@ -46,8 +46,9 @@ std::optional<uint32_t> CommonRank(const RankRange& a, const RankRange& b) {
   const int64_t common = std::gcd(step_a, step_b);
   if (distance % common != 0) return std::nullopt;
   const int64_t modulus = step_b / common;
-  int64_t i = distance / common % modulus * Inverse(step_a / common, modulus) % modulus;
-  if (i < 0) i += modulus;
+  // Where i is negative the meeting lies before a, and is moved on like any that lies before
+  // `begin`.
+  const int64_t i = distance / common % modulus * Inverse(step_a / common, modulus) % modulus;
   const int64_t period = step_a * modulus;
   int64_t meeting = a.first + i * step_a;
   if (meeting < begin) meeting += (begin - meeting + period - 1) / period * period;

@@ -232,104 +232,92 @@ TEST(LayoutProperty, BlocksAreCutOnTheirGridAlone) {
   std::printf("%lu on the grid, %lu refused\n", fine, refused);
 }
 
-// Overwrite one number somewhere with one that hostile files like.
-void Spoil(const Draw& draw, Layout& layout) {
-  static constexpr uint64_t kNumbers[] = {0,
-                                          1,
-                                          2,
-                                          3,
-                                          63,
-                                          64,
-                                          255,
-                                          256,
-                                          4095,
-                                          uint64_t{1} << 20,
-                                          (uint64_t{1} << 31) - 1,
-                                          uint64_t{1} << 31,
-                                          (uint64_t{1} << 32) - 1,
-                                          uint64_t{1} << 32,
-                                          (uint64_t{1} << 63) - 1,
-                                          uint64_t{1} << 63,
-                                          ~uint64_t{0}};
-  const uint64_t number = kNumbers[draw(std::size(kNumbers))];
-  const auto narrow = static_cast<uint32_t>(number);
-  if (layout.tensors.empty() || layout.partitions.empty()) return;
-  Tensor& tensor = layout.tensors[draw(layout.tensors.size())];
-  Partition& partition = layout.partitions[draw(layout.partitions.size())];
-  Role& role = partition.roles[draw(partition.roles.size())];
-  RankRange& range = partition.ranks.ranges[draw(partition.ranks.ranges.size())];
-  const auto spoil = [&](auto& list) {
-    if (draw(2) == 0) list.resize(draw(list.size() + 2));
-    if (!list.empty())
-      list[draw(list.size())] = static_cast<std::decay_t<decltype(list[0])>>(number);
-  };
-  switch (draw(15)) {
+// A number that hostile files like, or one that is off by one.
+template <typename T>
+void Spoil(const Draw& draw, T& number) {
+  static constexpr uint64_t kMost = ~uint64_t{0};
+  static constexpr uint64_t kNumbers[] = {
+      0,    1,        2,           3,           64,         255,      256,
+      4095, 1u << 20, kMost >> 33, kMost >> 32, kMost >> 1, 1u << 31, kMost - kMost / 2,
+      kMost};
+  switch (draw(3)) {
     case 0:
-      layout.world_size = narrow;
+      number = static_cast<T>(static_cast<uint64_t>(number) + 1);
       break;
     case 1:
-      tensor.shape.push_back(number);
-      break;
-    case 2:
-      tensor.dtype = static_cast<DType>(number);
-      break;
-    case 3:
-      tensor.group = narrow;
-      break;
-    case 4:
-      range.first = narrow;
-      break;
-    case 5:
-      range.count = narrow;
-      break;
-    case 6:
-      range.stride = narrow;
-      break;
-    case 7:
-      partition.replicas.push_back({{{narrow, 1 + narrow % 3, 1}}});
-      break;
-    case 8:
-      partition.members.push_back({narrow % 9, std::nullopt});
-      break;
-    case 9:
-      role.dtype = static_cast<DType>(number);
-      break;
-    case 10:
-      role.block = number;
-      break;
-    case 11:
-      role.chunk_bytes = narrow;
-      break;
-    case 12:
-      role.form = static_cast<RoleForm>(number);
-      break;
-    case 13:
-      role.shapes.push_back({number, number});
+      number = static_cast<T>(static_cast<uint64_t>(number) - 1);
       break;
     default:
-      if (auto* flat = std::get_if<FlatCut>(&partition.cut)) spoil(flat->cuts);
-      if (auto* even = std::get_if<PerTensorCut>(&partition.cut)) {
-        even->unit = static_cast<CutUnit>(number);
-      }
-      if (auto* whole = std::get_if<WholeCut>(&partition.cut)) spoil(whole->owners);
-      if (auto* replicated = std::get_if<ReplicatedCut>(&partition.cut)) spoil(replicated->storing);
-      if (auto* stated = std::get_if<ExplicitCut>(&partition.cut);
-          stated && !stated->pieces.empty()) {
-        ExplicitPiece& piece = stated->pieces[draw(stated->pieces.size())];
-        const uint64_t field = draw(4);
-        if (field == 0) piece.rank_index = narrow;
-        if (field == 1) piece.member = narrow;
-        if (field == 2) piece.begin = number;
-        if (field == 3) piece.end = number;
-      }
+      number = static_cast<T>(kNumbers[draw(std::size(kNumbers))]);
   }
 }
 
+void Spoil(const Draw& draw, ExplicitPiece& piece) {
+  const uint64_t field = draw(4);
+  if (field == 0) Spoil(draw, piece.rank_index);
+  if (field == 1) Spoil(draw, piece.member);
+  if (field == 2) Spoil(draw, piece.begin);
+  if (field == 3) Spoil(draw, piece.end);
+}
+
+template <typename T>
+void Spoil(const Draw& draw, std::vector<T>& list) {
+  if (draw(4) == 0) list.resize(draw(list.size() + 2));
+  if (!list.empty()) Spoil(draw, list[draw(list.size())]);
+}
+
+void Spoil(const Draw& draw, CutRule& cut) {
+  if (auto* flat = std::get_if<FlatCut>(&cut)) Spoil(draw, flat->cuts);
+  if (auto* even = std::get_if<PerTensorCut>(&cut)) Spoil(draw, even->unit);
+  if (auto* whole = std::get_if<WholeCut>(&cut)) Spoil(draw, whole->owners);
+  if (auto* replicated = std::get_if<ReplicatedCut>(&cut)) Spoil(draw, replicated->storing);
+  if (auto* stated = std::get_if<ExplicitCut>(&cut)) Spoil(draw, stated->pieces);
+}
+
+void Spoil(const Draw& draw, Role& role) {
+  const uint64_t field = draw(5);
+  if (field == 0) Spoil(draw, role.dtype);
+  if (field == 1) Spoil(draw, role.block);
+  if (field == 2) Spoil(draw, role.chunk_bytes);
+  if (field == 3) Spoil(draw, role.form);
+  if (field == 4 && !role.shapes.empty()) Spoil(draw, role.shapes[draw(role.shapes.size())]);
+}
+
+// Spoil one number somewhere.
+void Spoil(const Draw& draw, Layout& layout) {
+  if (layout.tensors.empty() || layout.partitions.empty()) return;
+  Tensor& tensor = layout.tensors[draw(layout.tensors.size())];
+  Partition& partition = layout.partitions[draw(layout.partitions.size())];
+  std::vector<RankRange>& ranges = partition.ranks.ranges;
+  RankRange& range = ranges[draw(ranges.size())];
+  const uint64_t field = draw(14);
+  if (field == 0) Spoil(draw, layout.world_size);
+  if (field == 1) Spoil(draw, tensor.shape);
+  if (field == 2) Spoil(draw, tensor.dtype);
+  if (field == 3 && tensor.group) Spoil(draw, *tensor.group);
+  if (field == 4) Spoil(draw, range.first);
+  if (field == 5) Spoil(draw, range.count);
+  if (field == 6) Spoil(draw, range.stride);
+  if (field == 7) partition.replicas.push_back(partition.ranks), Spoil(draw, range.first);
+  if (field == 8 && !partition.members.empty()) Spoil(draw, partition.members.back().tensor);
+  if (field == 9) Spoil(draw, partition.roles[draw(partition.roles.size())]);
+  if (field >= 10) Spoil(draw, partition.cut);
+}
+
+bool IsSmall(const std::vector<uint64_t>& shape) {
+  return ElementCount(shape).value_or(~uint64_t{0}) <= 10000;
+}
+
+// Whether the model can count through it.
 bool IsSmall(const Layout& layout) {
-  for (const Tensor& tensor : layout.tensors) {
-    if (ElementCount(tensor.shape).value_or(~uint64_t{0}) > 10000) return false;
+  bool small = layout.world_size <= 64;
+  for (const Tensor& tensor : layout.tensors) small = small && IsSmall(tensor.shape);
+  for (const Partition& partition : layout.partitions) {
+    for (const Role& role : partition.roles) {
+      for (const auto& shape : role.shapes) small = small && IsSmall(shape);
+    }
   }
-  return layout.world_size <= 64;
+  return small;
 }
 
 // What validation lets through can be computed with, and it owns each element once.

@@ -314,6 +314,12 @@ TEST(ValidateLayout, ARoleOfATensorBelongsToOnePartition) {
          "the role 'fp32' of tensor 't0' is given by partition 'flat' and by partition 'stated'");
   Expect([](Layout& l) { l.partitions[kExplicit].roles[0].name = "step"; },
          "the role 'step' of tensor 't0' is given by partition 'even' and by partition 'stated'");
+  Expect(
+      [](Layout& l) {
+        l.partitions = {l.partitions[kFlat], l.partitions[kPerTensor]};
+        FirstRole(l, kPerTensor).name = "fp32";
+      },
+      "the role 'fp32' of tensor 't0' is given by partition 'flat' and by partition 'even'");
   // The same role of other tensors is fine.
   Layout layout = Good();
   layout.partitions.resize(1);
@@ -378,6 +384,7 @@ TEST(ValidateLayout, FlatCuts) {
   Expect(cuts({0, 30, 60, 90, 100, 108}), "partition 'flat' has 6 cuts for 4 ranks");
   Expect(cuts({1, 30, 60, 90, 108}), "has 1 as its first cut instead of 0");
   Expect(cuts({0, 60, 30, 90, 108}), "has cuts that fall: cut 2 is 30 after 60");
+  Expect(cuts({0, 30, 29, 90, 108}), "has cuts that fall: cut 2 is 29 after 30");
   Expect(cuts({0, 30, 60, 90, 107}), "has 107 as its last cut, but its members have 108 elements");
   Expect(cuts({0, 30, 60, 90, 109}), "has 109 as its last cut");
 }
@@ -440,6 +447,11 @@ TEST(ValidateLayout, ExplicitPieces) {
         Stated(l).pieces.push_back({3, 0, 20, 30});
       },
       "gives elements [20, 30) of tensor 't0' twice");
+  // By one element.
+  Expect([](Layout& l) { Stated(l).pieces[0].begin = 49; },
+         "gives elements [49, 50) of tensor 't0' twice");
+  Expect([](Layout& l) { Stated(l).pieces[0].begin = 51; },
+         "gives elements [50, 51) of tensor 't0' to no rank");
   Expect([](Layout& l) { Stated(l).pieces.clear(); }, "gives elements [0, 100) of tensor 't0'");
 }
 

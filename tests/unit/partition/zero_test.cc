@@ -65,6 +65,7 @@ TEST(EvenCuts, ArgumentsWithoutMeaningDoNoHarm) {
   EXPECT_EQ(EvenCuts(7, 0, 2), (Numbers{0}));
   EXPECT_EQ(EvenCuts(7, 2, 0), (Numbers{0, 4, 7}));
   constexpr uint64_t kMost = ~uint64_t{0};
+  EXPECT_EQ(EvenCuts(kMost, 1, 2), (Numbers{0, kMost}));
   EXPECT_EQ(EvenCuts(kMost, 2, 1), (Numbers{0, kMost / 2 + 1, kMost}));
   EXPECT_EQ(EvenCuts(kMost, 3, kMost), (Numbers{0, kMost, kMost, kMost}));
   EXPECT_EQ(EvenCuts(kMost, 2, uint64_t{1} << 63), (Numbers{0, uint64_t{1} << 63, kMost}));
