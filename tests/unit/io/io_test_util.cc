@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstring>
 #include <fstream>
+#include <thread>
 #include <utility>
 
 #include "base/range.h"
@@ -47,13 +48,16 @@ uint64_t CountThreads() {
 }  // namespace
 
 void FillExpected(uint64_t offset, std::span<std::byte> out) {
-  for (uint64_t at = 0; at < out.size();) {
+  uint64_t at = 0;
+  const auto take = [&](uint64_t size) {
     const uint64_t word = Mix((offset + at) / 8 + 1);
-    const uint64_t skip = (offset + at) % 8;
-    const uint64_t size = std::min<uint64_t>(8 - skip, out.size() - at);
-    std::memcpy(out.data() + at, reinterpret_cast<const std::byte*>(&word) + skip, size);
+    const auto* const bytes = reinterpret_cast<const std::byte*>(&word) + (offset + at) % 8;
+    std::memcpy(out.data() + at, bytes, size);
     at += size;
-  }
+  };
+  if (offset % 8 != 0) take(std::min<uint64_t>(8 - offset % 8, out.size()));
+  while (out.size() - at >= 8) take(8);
+  if (at < out.size()) take(out.size() - at);
 }
 
 std::vector<std::byte> Expected(uint64_t offset, uint64_t size) {
@@ -180,6 +184,8 @@ Status BlockChecker::See(const ReadRange& range, uint64_t offset,
 }
 
 void IoTest::SetUp() {
+  // A sanitizer starts a thread of its own with the first one of the program.
+  std::thread([] {}).join();
   descriptors_ = CountDescriptors();
   threads_ = CountThreads();
   mapped_bytes_ = LibraryMemory().current_bytes;

@@ -57,26 +57,27 @@ INSTANTIATE_TEST_SUITE_P(Bandwidths, SimulatedDeviceTest, ::testing::Values(1e9,
                          });
 
 TEST_P(SimulatedDeviceTest, OneLargeSegmentIntoItsMemory) {
-  GuardedMemory memory(64 * kMega, 0);
+  GuardedMemory memory(128 * kMega, 0);
   EXPECT_GE(Reached({{.offset = 4096,
-                      .size = 64 * kMega,
+                      .size = 128 * kMega,
                       .block_bytes = 65536,
                       .destination = memory.bytes()}}),
             0.97);
-  EXPECT_TRUE(std::ranges::equal(memory.bytes(), Expected(4096, 64 * kMega)));
+  EXPECT_TRUE(std::ranges::equal(memory.bytes(), Expected(4096, 128 * kMega)));
 }
 
 TEST_P(SimulatedDeviceTest, OneLargeSegmentToAConsumer) {
-  EXPECT_GE(Reached({{.offset = 4096, .size = 64 * kMega, .block_bytes = 65536}}), 0.97);
+  EXPECT_GE(Reached({{.offset = 4096, .size = 128 * kMega, .block_bytes = 65536}}), 0.97);
 }
 
 TEST_P(SimulatedDeviceTest, MemoryThatDirectReadsCannotReach) {
-  GuardedMemory memory(64 * kMega, 64);
-  EXPECT_GE(
-      Reached(
-          {{.offset = 0, .size = 64 * kMega, .block_bytes = 65536, .destination = memory.bytes()}}),
-      0.97);
-  EXPECT_TRUE(std::ranges::equal(memory.bytes(), Expected(0, 64 * kMega)));
+  GuardedMemory memory(128 * kMega, 64);
+  EXPECT_GE(Reached({{.offset = 0,
+                      .size = 128 * kMega,
+                      .block_bytes = 65536,
+                      .destination = memory.bytes()}}),
+            0.97);
+  EXPECT_TRUE(std::ranges::equal(memory.bytes(), Expected(0, 128 * kMega)));
 }
 
 TEST_P(SimulatedDeviceTest, TenThousandSmallTensors) {
