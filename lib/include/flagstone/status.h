@@ -108,7 +108,13 @@ class [[nodiscard]] Result {
 
   bool ok() const { return state_.index() == 1; }
   explicit operator bool() const { return ok(); }
-  Status status() const { return ok() ? Status() : std::get<0>(state_); }
+  /// The reason; ok when there is a value. Of a temporary it is a copy, so that what is taken from
+  /// it lives on.
+  const Status& status() const& {
+    static const Status kNone;
+    return ok() ? kNone : std::get<0>(state_);
+  }
+  Status status() && { return ok() ? Status() : std::move(std::get<0>(state_)); }
 
   /// The value; throws BadResultAccess when there is none.
   T& value() & {
