@@ -94,7 +94,7 @@ void ElementStream::Fill(uint64_t offset, std::span<std::byte> out) const {
     const uint32_t bits = BitsAt(offset / size);
     std::array<std::byte, sizeof(bits)> bytes{};
     std::memcpy(bytes.data(), &bits, sizeof(bits));
-    std::memcpy(out.data(), bytes.data() + offset % size, count);
+    std::copy_n(bytes.begin() + static_cast<std::ptrdiff_t>(offset % size), count, out.begin());
     out = out.subspan(count);
     offset += count;
   };
