@@ -34,7 +34,7 @@ Result<std::unique_ptr<RankFile>> RankFile::Create(
     // A full disk is found before the first byte is written, and the blocks lie together. The index
     // comes on top.
     if (!sparse) FLAGSTONE_RETURN_IF_ERROR(file->Allocate(content.placement.index_offset));
-    auto made = std::unique_ptr<RankFile>(new RankFile(file, content, sparse));
+    auto made = std::unique_ptr<RankFile>(new RankFile(file, content));
     FLAGSTONE_ASSIGN_OR_RETURN(made->writer_, io::StagedWriter::Make(fs, file, options));
     return made;
   };

@@ -69,12 +69,11 @@ class RankFile {
   uint64_t completions() const { return writer_->completions(); }
 
  private:
-  RankFile(std::shared_ptr<io::File> file, const RankFileContent& content, bool sparse)
-      : file_(std::move(file)), content_(content), sparse_(sparse) {}
+  RankFile(std::shared_ptr<io::File> file, const RankFileContent& content)
+      : file_(std::move(file)), content_(content) {}
 
   std::shared_ptr<io::File> file_;
   const RankFileContent& content_;
-  const bool sparse_;
   std::unique_ptr<io::StagedWriter> writer_;
   std::unique_ptr<SegmentStream> stream_;
 };
