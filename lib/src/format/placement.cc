@@ -61,16 +61,12 @@ class Placer {
   uint64_t end_ = 0;
 };
 
-Status AddPartition(const Layout& layout, uint32_t number, uint32_t rank, Placer& placer) {
-  const Partition& partition = layout.partitions[number];
-  // A rank that stands in a replica list alone stores nothing.
-  const auto position = partition.ranks.IndexOf(rank);
-  if (!position) return {};
-  const partition::Geometry geometry(layout, number);
+Status AddPartition(const partition::Geometry& geometry, uint32_t position, Placer& placer) {
+  const Partition& partition = geometry.partition();
   for (uint32_t i = 0; i < partition.roles.size(); ++i) {
     const Role& role = partition.roles[i];
     if (role.form == RoleForm::kPlain) continue;
-    const uint64_t bytes = geometry.StoredSegment(i, *position).bytes;
+    const uint64_t bytes = geometry.StoredBytes(i, position);
     PlacedSegment segment{partition.id, role.name, 0, bytes, role.chunk_bytes, 0};
     FLAGSTONE_RETURN_IF_ERROR(placer.Add(std::move(segment)));
   }
@@ -148,15 +144,27 @@ uint64_t RankPlacement::digest_pages() const {
   return base::DivideUp(digest_count, kDigestsPerPage);
 }
 
-Result<RankPlacement> PlaceRankFile(const Layout& layout, uint32_t rank,
-                                    std::span<const ArraySize> arrays) {
+RankPlacer::RankPlacer(const Layout& layout)
+    : layout_(layout), geometries_(layout.partitions.size()) {}
+RankPlacer::~RankPlacer() = default;
+
+Result<RankPlacement> RankPlacer::Place(uint32_t rank, std::span<const ArraySize> arrays) {
   Placer placer;
-  for (uint32_t i = 0; i < layout.partitions.size(); ++i) {
-    FLAGSTONE_RETURN_IF_ERROR(AddPartition(layout, i, rank, placer));
+  for (uint32_t i = 0; i < layout_.partitions.size(); ++i) {
+    // A rank that stands in a replica list alone stores nothing.
+    const auto position = layout_.partitions[i].ranks.IndexOf(rank);
+    if (!position) continue;
+    if (!geometries_[i]) geometries_[i] = std::make_unique<partition::Geometry>(layout_, i);
+    FLAGSTONE_RETURN_IF_ERROR(AddPartition(*geometries_[i], *position, placer));
   }
   FLAGSTONE_RETURN_IF_ERROR(AddArrays(arrays, false, placer));
   FLAGSTONE_RETURN_IF_ERROR(AddArrays(arrays, true, placer));
   return placer.Finish();
+}
+
+Result<RankPlacement> PlaceRankFile(const Layout& layout, uint32_t rank,
+                                    std::span<const ArraySize> arrays) {
+  return RankPlacer(layout).Place(rank, arrays);
 }
 
 Status CheckPlacement(const RankPlacement& placement) {

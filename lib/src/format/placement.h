@@ -7,6 +7,7 @@
 /// other (spec/format.md, "Rank file").
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,10 @@
 #include "flagstone/dtype.h"
 #include "flagstone/partition.h"
 #include "flagstone/status.h"
+
+namespace flagstone::partition {
+class Geometry;
+}
 
 namespace flagstone::format {
 
@@ -59,6 +64,20 @@ struct RankPlacement {
   uint64_t digest_pages() const;
 
   bool operator==(const RankPlacement&) const = default;
+};
+
+/// Places the files of many ranks of one layout, valid and normal, which is borrowed. Sums over
+/// members are made once for all ranks. Not thread-safe.
+class RankPlacer {
+ public:
+  explicit RankPlacer(const Layout& layout);
+  ~RankPlacer();
+  /// As PlaceRankFile. Cost: O(own members), for per tensor O(members); the first time more.
+  Result<RankPlacement> Place(uint32_t rank, std::span<const ArraySize> arrays);
+
+ private:
+  const Layout& layout_;
+  std::vector<std::unique_ptr<partition::Geometry>> geometries_;  // by partition, once met
 };
 
 /// The layout must be valid and normal. Cost: O(members of the partitions in which the rank

@@ -23,7 +23,8 @@ namespace {
 // The placements of the rank files that a plan meets, each made once.
 class Placements {
  public:
-  explicit Placements(const store::OpenedManifest& opened) : opened_(opened) {}
+  explicit Placements(const store::OpenedManifest& opened)
+      : opened_(opened), placer_(opened.manifest.layout) {}
 
   /// Where `rank` has a role; the layout says that it stores some of it.
   Result<const format::PlacedSegment*> Find(uint32_t rank, const Partition& part,
@@ -31,7 +32,7 @@ class Placements {
     const auto [entry, is_new] = placements_.try_emplace(rank);
     if (is_new) {
       // Arrays come after the partitions' segments: they do not move them.
-      auto placed = format::PlaceRankFile(opened_.manifest.layout, rank, {});
+      auto placed = placer_.Place(rank, {});
       if (!placed.ok()) {
         // A writer refuses such a layout, so nothing that was saved has it.
         const std::string name = (opened_.directory / format::kManifestName).string();
@@ -60,6 +61,7 @@ class Placements {
 
  private:
   const store::OpenedManifest& opened_;
+  format::RankPlacer placer_;
   std::map<uint32_t, format::RankPlacement> placements_;
 };
 

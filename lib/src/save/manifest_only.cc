@@ -37,9 +37,9 @@ format::Manifest DescribeOnly(Layout layout, const SaveOptions& options) {
 
 // Lengths that a real save of this layout would have but for its index, which is stated as empty.
 Status DescribeFiles(format::Manifest& manifest) {
+  format::RankPlacer placer(manifest.layout);
   for (uint32_t rank = 0; rank < manifest.layout.world_size; ++rank) {
-    FLAGSTONE_ASSIGN_OR_RETURN(const auto placement,
-                               format::PlaceRankFile(manifest.layout, rank, {}));
+    FLAGSTONE_ASSIGN_OR_RETURN(const auto placement, placer.Place(rank, {}));
     manifest.files.push_back({rank, format::RankFileLength(placement, 0), 0, {}});
   }
   return {};
