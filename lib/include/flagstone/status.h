@@ -125,7 +125,8 @@ class [[nodiscard]] Result {
     Require();
     return std::get<1>(state_);
   }
-  T&& value() && {
+  /// By value, so that a loop over `F().value()` does not outlive what it loops over.
+  T value() && {
     Require();
     return std::get<1>(std::move(state_));
   }
