@@ -88,10 +88,11 @@ class FLAGSTONE_EXPORT Writer {
   Writer& operator=(Writer&&) noexcept;
   ~Writer();
 
-  /// This rank's whole segment of a role: its slices in order, packed. For a whole or replicated
-  /// partition: its members one after the other without padding. `source` is borrowed until Commit
-  /// returns. Errors: kNotFound (nearest names are listed), kInvalidArgument (a size that differs:
-  /// both are shown).
+  /// What this rank holds of a role, as RankReader::segments() describes it and Load fills it: its
+  /// slices in order, packed; in whole and replicated partitions each member on 64 bytes, and what
+  /// lies between is ignored. Of a replicated partition every rank may give all and stores its
+  /// share. `source` is borrowed until Commit returns. Errors: kNotFound (nearest names are
+  /// listed), kInvalidArgument (a size that differs: both are shown).
   Status Add(std::string_view partition, std::string_view role, Source& source);
   Status Add(std::string_view partition, std::string_view role, std::span<const std::byte> bytes);
 
