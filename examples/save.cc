@@ -28,13 +28,8 @@ flagstone::Result<flagstone::Layout> DeclareLayout() {
   using flagstone::DType;
   flagstone::Layout layout;
   layout.world_size = kWorldSize;
-  layout.tensors = {
-      {.name = "linear.weight",
-       .dtype = DType::kBFloat16,
-       .shape = {3, 5},
-       .group = {},
-       .aliases = {}},
-      {.name = "linear.bias", .dtype = DType::kBFloat16, .shape = {3}, .group = {}, .aliases = {}}};
+  layout.tensors = {{.name = "linear.weight", .dtype = DType::kBFloat16, .shape = {3, 5}},
+                    {.name = "linear.bias", .dtype = DType::kBFloat16, .shape = {3}}};
 
   const auto world = flagstone::RankList::World(kWorldSize);
   // Master weights and Adam's moments: one flat buffer, cut evenly.

@@ -29,13 +29,13 @@ struct LoadOptions {
   bool verify =
       true;  ///< False: bytes are used as they are. Headers and indexes are checked all the same.
   bool replicated = false;  ///< Also what replicated partitions give this rank, read once a node.
-  std::vector<std::string> roles;  ///< Only these roles; empty: all.
+  std::vector<std::string> roles = {};  ///< Only these roles; empty: all.
   Backend backend = Backend::kAuto;
   uint32_t queue_depth = 0;            ///< Reads in flight; 0: chosen.
   HostAllocator* allocator = nullptr;  ///< For Allocate; null: PageAllocator().
   /// Called now and then from the thread in Load with wanted bytes done so far and in total.
-  std::function<void(uint64_t, uint64_t)> progress;
-  std::stop_token stop;  ///< Asked to stop, Load gives up with kCancelled.
+  std::function<void(uint64_t, uint64_t)> progress = {};
+  std::stop_token stop = {};  ///< Asked to stop, Load gives up with kCancelled.
 };
 
 /// What a load did. Counts are exact.
@@ -105,7 +105,7 @@ struct FLAGSTONE_EXPORT Plan {
   std::vector<Run> runs;
   uint64_t wanted_bytes = 0;
   uint64_t read_bytes =
-      0;  ///< With what is read beside the wanted bytes so that they can be verified.
+      0;               ///< With what is read beside the wanted bytes so that they can be verified.
   uint32_t files = 0;  ///< Rank files to be opened, the rank's own included.
 };
 
@@ -140,8 +140,8 @@ class FLAGSTONE_EXPORT RankReader {
                           std::string_view tensor, LoadReport* report = nullptr) const;
 
   /// Read segments into the caller's memory or sinks, padding between members as zeros. After an
-  /// error the content of the destinations is undefined. Reads go straight into memory where (address - file offset) is 0
-  /// modulo the device's memory alignment.
+  /// error the content of the destinations is undefined. Reads go straight into memory where
+  /// (address - file offset) is 0 modulo the device's memory alignment.
   Result<LoadReport> Load(std::span<const Destination> destinations) const;
   /// Memory for all segments, from LoadOptions::allocator.
   Result<RankMemory> Allocate() const;

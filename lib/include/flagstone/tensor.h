@@ -25,12 +25,12 @@ struct Tensor {
   DType dtype = DType::kFloat32;  ///< Model dtype: that of the role "weight".
   std::vector<uint64_t> shape;  ///< Empty for a 0-dim tensor (one element). At most 64 dimensions.
   TensorKind kind = TensorKind::kParameter;
-  std::optional<uint32_t>
-      group;  ///< Index in Layout::groups of the optimizer's parameter group, if in one.
+  std::optional<uint32_t> group =
+      {};  ///< Index in Layout::groups of the optimizer's parameter group, if in one.
   bool trainable =
       true;  ///< False for a frozen parameter and for a buffer that no gradient reaches.
-  std::vector<std::string>
-      aliases;  ///< Tied names: same storage, offset, shape and strides. Stored once.
+  std::vector<std::string> aliases =
+      {};  ///< Tied names: same storage, offset, shape and strides. Stored once.
 
   bool operator==(const Tensor&) const = default;
 };
