@@ -251,7 +251,12 @@ Status ReadFully(File& file, uint64_t offset, std::span<std::byte> out) {
   uint64_t done = 0;
   while (done < out.size()) {
     FLAGSTONE_ASSIGN_OR_RETURN(const uint64_t moved, file.ReadAt(offset + done, out.subspan(done)));
-    if (moved == 0) return TruncatedStatus(file.path(), offset + done, offset + out.size());
+    if (moved == 0) {
+      // The end may lie far before what was asked for.
+      const auto info = file.Info();
+      const uint64_t have = info.ok() ? std::min(info->size, offset + done) : offset + done;
+      return TruncatedStatus(file.path(), have, offset + out.size());
+    }
     done += moved;
   }
   return Status();

@@ -167,6 +167,9 @@ TEST_F(PosixFileSystemTest, ReadingPastTheEndIsTruncation) {
   const Status status = ReadFully(*file, 0, out);
   EXPECT_EQ(status.code(), StatusCode::kCorruption);
   EXPECT_THAT(status.message(), AllOf(HasSubstr("truncated"), HasSubstr("have 700 need 701")));
+  // Beyond the end by more than what is asked for.
+  EXPECT_THAT(ReadFully(*file, 4096, std::span(out).first(1)).message(),
+              HasSubstr("have 700 need 4097"));
 }
 
 TEST_F(PosixFileSystemTest, AllocateReservesAndSetsTheLength) {
