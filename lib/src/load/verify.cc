@@ -225,9 +225,8 @@ class FileVerifier {
     if (!stated) return;  // its page was reported
     const uint64_t digest = base::Digest64(bytes);
     if (digest != *stated) {
-      const Status mismatch = store::ChunkMismatch(name_, segment, chunk, *stated, digest);
       Add(store::SegmentName(segment), chunk, segment.offset + at, bytes.size(),
-          mismatch.message());
+          Join("wrong bytes: ", store::DigestText(*stated, digest)));
       return;
     }
     const std::vector<Gap>& gaps = gaps_[segment_index];

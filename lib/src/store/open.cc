@@ -134,20 +134,24 @@ std::string SegmentName(const format::PlacedSegment& segment) {
   return segment.partition.empty() ? segment.role : Join(segment.partition, "/", segment.role);
 }
 
-Status ChunkMismatch(const path& file, const format::PlacedSegment& segment, uint64_t chunk,
-                     uint64_t stated, uint64_t found) {
-  const uint64_t offset = segment.offset + chunk * segment.chunk_bytes;
+std::string DigestText(uint64_t stated, uint64_t found) {
   const auto hex = [](uint64_t digest) {
     std::array<std::byte, 8> bytes;
     for (size_t i = 0; i < bytes.size(); ++i)
       bytes[i] = static_cast<std::byte>(digest >> (56 - 8 * i));
     return base::Hex(bytes);
   };
-  return Status(StatusCode::kCorruption,
-                Join("wrong bytes in ", Quote(file.string()), ", segment ",
-                     Quote(SegmentName(segment)), ", chunk ", chunk, " at offset ", offset,
-                     ": digest is ", hex(found), ", saved was ", hex(stated)),
-                {file.string(), SegmentName(segment), offset});
+  return Join("digest is ", hex(found), ", saved was ", hex(stated));
+}
+
+Status ChunkMismatch(const path& file, const format::PlacedSegment& segment, uint64_t chunk,
+                     uint64_t stated, uint64_t found) {
+  const uint64_t offset = segment.offset + chunk * segment.chunk_bytes;
+  return Status(
+      StatusCode::kCorruption,
+      Join("wrong bytes in ", Quote(file.string()), ", segment ", Quote(SegmentName(segment)),
+           ", chunk ", chunk, " at offset ", offset, ": ", DigestText(stated, found)),
+      {file.string(), SegmentName(segment), offset});
 }
 
 Result<std::shared_ptr<io::File>> OpenRankFile(io::FileSystem& fs, const OpenedManifest& opened,

@@ -94,6 +94,9 @@ class RankFileReader {
   uint64_t metadata_bytes_;
 };
 
+/// What is wrong with a chunk: "digest is ..., saved was ...".
+std::string DigestText(uint64_t stated, uint64_t found);
+
 /// The error for a chunk whose bytes are not those that were saved.
 Status ChunkMismatch(const std::filesystem::path& file, const format::PlacedSegment& segment,
                      uint64_t chunk, uint64_t stated, uint64_t found);
