@@ -12,4 +12,5 @@ flagstone_add_test(api_load_tests
     load_support.cc
     load_view_test.cc
   LIBS flagstone::flagstone
-  TIMEOUT 600)
+  TIMEOUT 600
+  NO_MAIN)

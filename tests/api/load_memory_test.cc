@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a load costs in memory, bytes and files: counts and peaks, never the clock. Each figure is
-// taken in a process of its own under RLIMIT_DATA, which counts what is mapped and not only what is
-// touched.
+// taken in a new program under RLIMIT_DATA, which counts what is mapped and not only what is
+// touched. A forked one would not do: what its parent has freed it uses again uncounted.
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -10,6 +10,7 @@
 #include <chrono>
 #include <iostream>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "load_support.h"
@@ -39,6 +40,16 @@ uint64_t LimitGrowth(uint64_t bytes) {
 int Fail(const std::string& what) {
   std::cout << what << "\n";
   return 1;
+}
+
+constexpr const char* kTaskFlag = "--load-memory-task";
+
+// This program anew, which does nothing but a task of RunTask; 0 when it went well.
+int RunAnew(const std::string& task, const std::filesystem::path& path) {
+  return RunInChild([&] {
+    execl("/proc/self/exe", "api_load_tests", kTaskFlag, task.c_str(), path.c_str(), nullptr);
+    return 9;
+  });
 }
 
 // Two ranks of 64 MiB each.
@@ -86,38 +97,18 @@ int LoadUnderLimit(const std::filesystem::path& path, Backend backend, uint64_t 
   return 0;
 }
 
-TEST_F(LoadMemory, FieldCase_A01_OwnLoadReadsItsSlicesOnceAndHoldsThemOnce) {
-  FLAGSTONE_SKIP_IF_SANITIZED();
-  const auto checkpoint = Checkpoint::Open(path());
-  ASSERT_OK(checkpoint);
-  for (const Backend backend :
-       {Backend::kAuto, Backend::kUringDirect, Backend::kUring, Backend::kPread, Backend::kMmap}) {
-    if (!IsUsable(*checkpoint, backend)) continue;
-    EXPECT_EQ(RunInChild([&] { return LoadUnderLimit(path(), backend, kWanted); }), 0)
-        << Name(backend);
-  }
+int LoadTooLittle(const std::filesystem::path& path, uint64_t wanted) {
+  LimitGrowth(wanted / 2);
+  const auto checkpoint = Checkpoint::Open(path);
+  if (!checkpoint.ok()) return Fail(TextOf(checkpoint));
+  const auto reader = checkpoint->OpenRank(0);
+  if (!reader.ok()) return Fail(TextOf(reader));
+  const auto memory = reader->Allocate();
+  if (memory.ok()) return Fail("allocated in spite of the limit");
+  return memory.status().code() == StatusCode::kResourceExhausted ? 0 : Fail(TextOf(memory));
 }
 
-// The limit is a real one: a load that does not fit is refused, not killed.
-TEST_F(LoadMemory, TooLittleMemoryIsAnError) {
-  FLAGSTONE_SKIP_IF_SANITIZED();
-  EXPECT_EQ(
-      RunInChild([&] {
-        LimitGrowth(kWanted / 2);
-        const auto checkpoint = Checkpoint::Open(path());
-        if (!checkpoint.ok()) return Fail(TextOf(checkpoint));
-        const auto reader = checkpoint->OpenRank(0);
-        if (!reader.ok()) return Fail(TextOf(reader));
-        const auto memory = reader->Allocate();
-        if (memory.ok()) return Fail("allocated in spite of the limit");
-        return memory.status().code() == StatusCode::kResourceExhausted ? 0 : Fail(TextOf(memory));
-      }),
-      0);
-}
-
-// A sink needs no memory but the buffers.
-TEST_F(LoadMemory, ASinkHoldsBuffersOnly) {
-  FLAGSTONE_SKIP_IF_SANITIZED();
+int LoadToSink(const std::filesystem::path& path, uint64_t wanted) {
   class Counter final : public Sink {
    public:
     Status Write(uint64_t, std::span<const std::byte> bytes) override {
@@ -126,52 +117,74 @@ TEST_F(LoadMemory, ASinkHoldsBuffersOnly) {
     }
     uint64_t count = 0;
   };
-  EXPECT_EQ(RunInChild([&] {
-              LimitGrowth(32 * kMiB);
-              const auto checkpoint = Checkpoint::Open(path());
-              if (!checkpoint.ok()) return Fail(TextOf(checkpoint));
-              const auto reader = checkpoint->OpenRank(0);
-              if (!reader.ok()) return Fail(TextOf(reader));
-              Counter counter;
-              std::vector<Destination> destinations;
-              for (const SegmentInfo& segment : reader->segments()) {
-                destinations.push_back({segment.partition, segment.role, {}, &counter});
-              }
-              const auto report = reader->Load(destinations);
-              if (!report.ok()) return Fail(TextOf(report));
-              return counter.count == kWanted ? 0 : Fail("not all bytes came");
-            }),
-            0);
+
+  LimitGrowth(32 * kMiB);
+  const auto checkpoint = Checkpoint::Open(path);
+  if (!checkpoint.ok()) return Fail(TextOf(checkpoint));
+  const auto reader = checkpoint->OpenRank(0);
+  if (!reader.ok()) return Fail(TextOf(reader));
+  Counter counter;
+  std::vector<Destination> destinations;
+  for (const SegmentInfo& segment : reader->segments()) {
+    destinations.push_back({segment.partition, segment.role, {}, &counter});
+  }
+  const auto report = reader->Load(destinations);
+  if (!report.ok()) return Fail(TextOf(report));
+  return counter.count == wanted ? 0 : Fail("not all bytes came");
+}
+
+int ViewAll(const std::filesystem::path& path, uint64_t wanted) {
+  const uint64_t before = ProcessMemory("RssAnon:");
+  LimitGrowth(kMiB);
+  const uint64_t counted = LibraryMemory().current_bytes;
+  ResetPeakMemory();
+  const auto checkpoint = Checkpoint::Open(path);
+  if (!checkpoint.ok()) return Fail(TextOf(checkpoint));
+  const auto reader = checkpoint->OpenRank(1);
+  if (!reader.ok()) return Fail(TextOf(reader));
+  std::vector<View> views;
+  LoadReport report;
+  uint64_t sum = 0;
+  for (const SegmentInfo& segment : reader->segments()) {
+    const auto view = reader->ViewSegment(segment.partition, segment.role, &report);
+    if (!view.ok()) return Fail(TextOf(view));
+    views.push_back(*view);
+    for (const std::byte byte : view->bytes()) sum += std::to_integer<uint64_t>(byte);
+  }
+  const uint64_t grown = ProcessMemory("RssAnon:") - before;
+  std::cout << "view of " << report.wanted_bytes << ": anonymous memory + " << grown
+            << ", counted + " << LibraryMemory().peak_bytes - counted << ", metadata "
+            << report.metadata_bytes << " (sum " << sum << ")\n";
+  if (report.verified_bytes < wanted) return Fail("not all of it was verified");
+  return grown <= kMiB + report.metadata_bytes ? 0 : Fail("too much");
+}
+
+TEST_F(LoadMemory, FieldCase_A01_OwnLoadReadsItsSlicesOnceAndHoldsThemOnce) {
+  FLAGSTONE_SKIP_IF_SANITIZED();
+  const auto checkpoint = Checkpoint::Open(path());
+  ASSERT_OK(checkpoint);
+  for (const Backend backend :
+       {Backend::kAuto, Backend::kUringDirect, Backend::kUring, Backend::kPread, Backend::kMmap}) {
+    if (!IsUsable(*checkpoint, backend)) continue;
+    EXPECT_EQ(RunAnew(std::string(Name(backend)), path()), 0) << Name(backend);
+  }
+}
+
+// The limit is a real one: a load that does not fit is refused, not killed.
+TEST_F(LoadMemory, TooLittleMemoryIsAnError) {
+  FLAGSTONE_SKIP_IF_SANITIZED();
+  EXPECT_EQ(RunAnew("too-little", path()), 0);
+}
+
+// A sink needs no memory but the buffers.
+TEST_F(LoadMemory, ASinkHoldsBuffersOnly) {
+  FLAGSTONE_SKIP_IF_SANITIZED();
+  EXPECT_EQ(RunAnew("sink", path()), 0);
 }
 
 TEST_F(LoadMemory, FieldCase_A04_AViewHasNoPrivateMemory) {
   FLAGSTONE_SKIP_IF_SANITIZED();
-  EXPECT_EQ(RunInChild([&] {
-              const uint64_t before = ProcessMemory("RssAnon:");
-              LimitGrowth(kMiB);
-              const uint64_t counted = LibraryMemory().current_bytes;
-              ResetPeakMemory();
-              const auto checkpoint = Checkpoint::Open(path());
-              if (!checkpoint.ok()) return Fail(TextOf(checkpoint));
-              const auto reader = checkpoint->OpenRank(1);
-              if (!reader.ok()) return Fail(TextOf(reader));
-              std::vector<View> views;
-              LoadReport report;
-              uint64_t sum = 0;
-              for (const SegmentInfo& segment : reader->segments()) {
-                const auto view = reader->ViewSegment(segment.partition, segment.role, &report);
-                if (!view.ok()) return Fail(TextOf(view));
-                views.push_back(*view);
-                for (const std::byte byte : view->bytes()) sum += std::to_integer<uint64_t>(byte);
-              }
-              const uint64_t grown = ProcessMemory("RssAnon:") - before;
-              std::cout << "view of " << report.wanted_bytes << ": anonymous memory + " << grown
-                        << ", counted + " << LibraryMemory().peak_bytes - counted << ", metadata "
-                        << report.metadata_bytes << " (sum " << sum << ")\n";
-              if (report.verified_bytes < kWanted) return Fail("not all of it was verified");
-              return grown <= kMiB + report.metadata_bytes ? 0 : Fail("too much");
-            }),
-            0);
+  EXPECT_EQ(RunAnew("view", path()), 0);
 }
 
 // 20,000 parameters over 1024 ranks, three fp32 roles and a bf16 weight.
@@ -245,18 +258,31 @@ TEST(LoadScale, FieldCase_A11_AManifestOf20000ParametersAnd1024Ranks) {
   FLAGSTONE_SKIP_IF_SANITIZED();
   for (const bool per_tensor : {false, true}) {
     const ScratchDirectory scratch;
-    // In processes of their own: what one frees the other would use again uncounted.
-    ASSERT_EQ(RunInChild([&] {
-                SaveOptions options;
-                options.run = "scale";
-                const auto report =
-                    WriteManifestOnly(scratch / "c", LargeLayout(per_tensor), options);
-                return report.ok() ? 0 : Fail(TextOf(report));
-              }),
-              0);
-    EXPECT_EQ(RunInChild([&] { return OpenAndPlan(scratch / "c"); }), 0);
+    SaveOptions options;
+    options.run = "scale";
+    ASSERT_OK(WriteManifestOnly(scratch / "c", LargeLayout(per_tensor), options));
+    EXPECT_EQ(RunAnew("plan", scratch / "c"), 0);
   }
 }
 
+int RunTask(const std::string& task, const std::filesystem::path& path) {
+  constexpr uint64_t kWanted = uint64_t{64} << 20;  // LoadMemory::kWanted
+  if (task == "too-little") return LoadTooLittle(path, kWanted);
+  if (task == "sink") return LoadToSink(path, kWanted);
+  if (task == "view") return ViewAll(path, kWanted);
+  if (task == "plan") return OpenAndPlan(path);
+  const auto backend = BackendFromName(task);
+  return backend ? LoadUnderLimit(path, *backend, kWanted) : Fail("no such task");
+}
+
 }  // namespace
+
+int Main(int argc, char** argv) {
+  if (argc == 4 && std::string_view(argv[1]) == kTaskFlag) return RunTask(argv[2], argv[3]);
+  ::testing::InitGoogleMock(&argc, argv);
+  return RUN_ALL_TESTS();
+}
+
 }  // namespace flagstone::testing
+
+int main(int argc, char** argv) { return flagstone::testing::Main(argc, argv); }
