@@ -141,6 +141,61 @@ TEST_P(EveryBackend, ASinkGetsEveryByteOnce) {
   }
 }
 
+// Segments made of many runs, out of several files, with padding between them that no run carries.
+TEST_P(EveryBackend, ReplicatedTensorsThatSeveralRanksStore) {
+  const ScratchDirectory scratch;
+  Layout layout = FlatLayout(4, 1);  // three ranks own nothing of it
+  Partition partition;
+  partition.id = "w";
+  partition.ranks = RankList::World(4);
+  partition.roles = {{"codes", DType::kInt8}};
+  partition.roles[0].chunk_bytes = 4096;
+  for (uint32_t i = 0; i < 7; ++i) {
+    Tensor tensor = layout.tensors[0];
+    tensor.name = std::string("w").append(std::to_string(i));
+    tensor.shape = {3001 + 1777 * i};
+    layout.tensors.push_back(tensor);
+    partition.members.push_back({i + 1, std::nullopt});
+  }
+  // An empty one at the end: 64 bytes on, and what lies before it is padding too.
+  Tensor nothing = layout.tensors[0];
+  nothing.name = "w7";
+  nothing.shape = {0};
+  layout.tensors.push_back(nothing);
+  partition.members.push_back({8, std::nullopt});
+  partition.cut = ReplicatedCut{{0, 1, 0, 2, 1, 1, 2, 0}};
+  layout.partitions.push_back(partition);
+  SaveAll(scratch / "c", layout);
+  const auto checkpoint = Checkpoint::Open(scratch / "c");
+  ASSERT_OK(checkpoint);
+  if (!IsUsable(*checkpoint, GetParam())) GTEST_SKIP() << Name(GetParam()) << " cannot be used";
+  LoadOptions options = Options();
+  options.roles = {"codes"};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    ExpectLoads(*checkpoint, rank, options);
+    const auto reader = checkpoint->OpenRank(rank, options);
+    ASSERT_OK(reader);
+    EXPECT_EQ(reader->plan().files, rank == 3 ? 4u : 3u) << "a rank's own file counts";
+    ASSERT_EQ(reader->segments().size(), 1u);
+    const SegmentInfo& segment = reader->segments()[0];
+    const auto expected = ExpectedSegment(checkpoint->layout(), segment);
+    CheckingSink sink(segment.bytes);
+    const Destination destination{"w", "codes", {}, &sink};
+    const auto report = reader->Load({&destination, 1});
+    ASSERT_OK(report);
+    EXPECT_EQ(report->files_opened, reader->plan().files);
+    sink.Expect(expected);
+    EXPECT_EQ(reader->ViewSegment("w", "codes").status().code(), StatusCode::kUnsupported);
+    for (size_t i = 0; i < segment.slices.size(); ++i) {
+      const auto view =
+          reader->ViewTensor("w", "codes", layout.tensors[segment.slices[i].member + 1].name);
+      ASSERT_OK(view);
+      EXPECT_TRUE(std::ranges::equal(
+          view->bytes(), std::span(expected).subspan(segment.offsets[i], segment.slices[i].end)));
+    }
+  }
+}
+
 TEST_P(EveryBackend, ASinkThatFailsEndsTheLoad) {
   const ScratchDirectory scratch;
   SaveAll(scratch / "c", FlatLayout(1, 300000));
