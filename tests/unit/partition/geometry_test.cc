@@ -7,6 +7,7 @@
 #include <string>
 #include <thread>
 
+#include "base/text.h"
 #include "flagstone/zero.h"
 
 namespace flagstone::partition {
@@ -28,7 +29,7 @@ Layout LayoutOf(uint32_t world, const std::vector<std::vector<uint64_t>>& shapes
   layout.world_size = world;
   for (const auto& shape : shapes) {
     Tensor tensor;
-    tensor.name = "t" + std::to_string(layout.tensors.size());
+    tensor.name = base::Join("t", layout.tensors.size());
     tensor.shape = shape;
     layout.tensors.push_back(tensor);
   }

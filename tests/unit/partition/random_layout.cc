@@ -10,6 +10,7 @@
 #include <random>
 #include <utility>
 
+#include "base/text.h"
 #include "flagstone/zero.h"
 
 namespace flagstone::partition_tests {
@@ -132,7 +133,7 @@ class Builder {
   void AddPartition(const std::vector<uint32_t>& tensors, std::vector<Role> roles, DType dtype,
                     bool whole) {
     Partition partition;
-    partition.id = "p" + std::to_string(layout_.partitions.size());
+    partition.id = base::Join("p", layout_.partitions.size());
     auto lists = RandomRanks(draw_, layout_.world_size);
     partition.ranks = lists[0];
     partition.replicas.assign(lists.begin() + 1, lists.end());
@@ -224,7 +225,7 @@ std::vector<ModelTensor> RandomModel(const Draw& draw, uint64_t most_tensors,
     model[id].attached = RandomShape(draw, most_elements);
     const uint64_t tied = 1 + (draw(4) == 0 ? draw(3) : 0);
     for (uint64_t n = 0; n < tied; ++n) {
-      model[id].names.push_back(std::string(n + 1, 't') + std::to_string(id));
+      model[id].names.push_back(base::Join(std::string(n + 1, 't'), id));
     }
   }
   return model;

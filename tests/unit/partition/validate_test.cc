@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "base/text.h"
 #include "flagstone/partition.h"
 #include "flagstone/zero.h"
 
@@ -29,7 +30,7 @@ Layout Good() {
   layout.groups[1].hyper_parameters.Set("lr", 0.5);
   for (const std::vector<uint64_t>& shape : std::vector<std::vector<uint64_t>>{{10, 10}, {7}, {}}) {
     Tensor tensor;
-    tensor.name = "t" + std::to_string(layout.tensors.size());
+    tensor.name = base::Join("t", layout.tensors.size());
     tensor.shape = shape;
     layout.tensors.push_back(tensor);
   }
@@ -267,7 +268,7 @@ TEST(ValidateLayout, Roles) {
   Expect(
       [](Layout& l) {
         for (int i = 0; i < 256; ++i) {
-          l.partitions[kFlat].roles.push_back({.name = "role" + std::to_string(i)});
+          l.partitions[kFlat].roles.push_back({.name = base::Join("role", i)});
         }
       },
       "partition 'flat' has 257 roles, more than 256");
@@ -276,7 +277,7 @@ TEST(ValidateLayout, Roles) {
 TEST(ValidateLayout, ChunkSizes) {
   for (const uint32_t bytes : {1u, 2048u, 4097u, 6144u, (4u << 20) + 4096, 1u << 31}) {
     Expect([&](Layout& l) { FirstRole(l, kFlat).chunk_bytes = bytes; },
-           "has the role 'fp32' with chunks of " + std::to_string(bytes) + " bytes");
+           base::Join("has the role 'fp32' with chunks of ", bytes, " bytes"));
   }
   for (const uint32_t bytes : {0u, 4096u, 12288u, 4u << 20}) {
     Layout layout = Good();
@@ -500,7 +501,7 @@ TEST(ValidateLayout, ALongListOfRanksIsNotCountedThrough) {
   layout.world_size = 1u << 20;
   for (int i = 0; i < 20000; ++i) {
     Partition partition;
-    partition.id = "p" + std::to_string(i);
+    partition.id = base::Join("p", i);
     partition.ranks.ranges = {{0, 1u << 19, 2}};
     partition.replicas = {{{{1, 1u << 19, 2}}}};
     // Unlike those of the neighbours, so that each is checked.

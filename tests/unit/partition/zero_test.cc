@@ -9,6 +9,7 @@
 #include <numeric>
 #include <string>
 
+#include "base/text.h"
 #include "model.h"
 
 namespace flagstone::partition_tests {
@@ -26,7 +27,7 @@ Layout LayoutOf(uint32_t world, const std::vector<std::vector<uint64_t>>& shapes
   layout.world_size = world;
   for (const auto& shape : shapes) {
     Tensor tensor;
-    tensor.name = "t" + std::to_string(layout.tensors.size());
+    tensor.name = base::Join("t", layout.tensors.size());
     tensor.dtype = dtype;
     tensor.shape = shape;
     layout.tensors.push_back(tensor);
