@@ -21,10 +21,15 @@ trap 'rm -rf "$work"' EXIT
 bold() { if [[ -t 1 ]]; then printf '\n\033[1m%s\033[0m\n' "$*"; else printf '\n%s\n' "$*"; fi; }
 fail() { echo "demo: FAILED: $*" >&2; exit 1; }
 check() { python3 scripts/demo_checks.py "$@" || fail "the step above"; }
-# Shows a command with the demo's folder left out, and runs it. It is shown where the demo's own output goes, also when
-# the command's is kept in a file.
+# Shows a command with its folders left out, and runs it. It is shown where the demo's own output goes, also when the
+# command's is kept in a file.
 exec 3>&1
-shown() { echo "\$ ${*//$work\//}" >&3; "$@"; }
+shown() {
+  local words=${*//$work\//}
+  words=${words//$bin\//}
+  echo "\$ $words" >&3
+  "$@"
+}
 
 # --- 1. Killed in a save ----------------------------------------------------------------------------------------------
 killed_training() {
@@ -45,7 +50,7 @@ killed_training() {
   (( status != 0 )) || fail "training that was to be killed ended well"
   shown "$bin/flagstone" list "$work/run"
   "$bin/flagstone" list "$work/run" --json >"$work/list"
-  check list "$work/list" --latest "step-$every" --names "step-$every"
+  check list "$work/list" --latest "step-$every" --names "step-$every" --debris
 
   echo "... and resumed:"
   shown "$bin/train_zero" --world $world --steps $steps --save-every $every --out "$work/run" --resume >"$work/resumed"

@@ -36,25 +36,28 @@ def check_list(arguments):
     require(latest == [arguments.latest], f"latest is {latest}, not {arguments.latest}")
     if arguments.clean:
         require(not listing["debris"], f"the killed save left {listing['debris']}")
+    if arguments.debris:
+        require(listing["debris"], "nothing is left of a save that was killed half-way: was it?")
 
 
-def read_losses(path):
+def read_steps(path):
+    """The lines that training printed: loss and digest of the weights, by step."""
     lines = map(json.loads, pathlib.Path(path).read_text().splitlines())
-    return {line["step"]: line["loss"] for line in lines}
+    return {line["step"]: line for line in lines}
 
 
 def check_losses(arguments):
-    straight = read_losses(arguments.straight)
-    parts = [read_losses(path) for path in (arguments.first, arguments.resumed)]
+    straight = read_steps(arguments.straight)
+    parts = [read_steps(path) for path in (arguments.first, arguments.resumed)]
     require(not parts[0].keys() & parts[1].keys(), "a step was trained twice")
     pieced = parts[0] | parts[1]
     require(straight.keys() == pieced.keys(), f"steps {sorted(straight)} and {sorted(pieced)}")
     print("step  loss, never stopped    loss, killed and resumed")
     for step in sorted(straight):
         mark = "" if straight[step] == pieced[step] else "  DIFFERS"
-        print(f"{step:4}  {straight[step]:21}  {pieced[step]}{mark}")
-    require(straight == pieced, "the losses differ")
-    print("All losses are equal, bit for bit.")
+        print(f"{step:4}  {straight[step]['loss']:21}  {pieced[step]['loss']}{mark}")
+    require(straight == pieced, "the runs differ")
+    print("All losses are equal, bit for bit, and so are the weights.")
 
 
 def check_load(load, way, rank, cold):
@@ -138,6 +141,7 @@ def main():
     command.add_argument("--names", required=True)
     command.add_argument("--latest", required=True)
     command.add_argument("--clean", action="store_true")
+    command.add_argument("--debris", action="store_true")
     command.set_defaults(run=check_list)
 
     command = commands.add_parser("losses")
