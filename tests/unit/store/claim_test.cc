@@ -180,6 +180,29 @@ TEST_F(ClaimTest, OfThreadsOnUnlikeMachinesOneStays) {
   EXPECT_EQ(stayed, 1);
 }
 
+// Or a rival on another machine that watches it would take it for dead.
+TEST_F(ClaimTest, WhoWatchesARivalBeatsItself) {
+  Attempt other = MakeAttempt("other", 7, IdOf(7));
+  other.owner.timeout_ms = 600'000;
+  Leave(other);
+  Attempt mine = MakeAttempt("mine", 1, "");
+  std::thread claiming([&] {
+    EXPECT_EQ(ClaimAs(mine, true, {milliseconds(1000), {}}).status().code(),
+              StatusCode::kCancelled);
+  });
+  uint64_t beat = 0;
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(3);
+  while (beat < 2 && std::chrono::steady_clock::now() < give_up) {
+    const auto attempts = SeeAttempts(io::PosixFileSystem(), processes_, directory_.path());
+    for (const SeenAttempt& seen : *attempts) {
+      if (seen.record && seen.record->owner.party.run == "mine") beat = seen.record->owner.beat;
+    }
+  }
+  EXPECT_GE(beat, 2U);
+  stop_.request_stop();
+  claiming.join();
+}
+
 TEST_F(ClaimTest, ARecordThatLiesStillIsDeadAndOneThatBeatsIsNot) {
   const Timing timing{milliseconds(1000), {}};
   Attempt other = MakeAttempt("other", 7, IdOf(7));

@@ -255,6 +255,46 @@ TEST_F(SessionTest, DataThatMovesIsProgress) {
   follower->Leave();
 }
 
+// Whoever waits for the others lives, and shows it.
+TEST_F(SessionTest, WaitingIsProgress) {
+  const Timing timing{milliseconds(800), milliseconds(60'000)};
+  auto leader = Make(0, timing);
+  auto follower = Make(1, timing);
+  ASSERT_TRUE(IsOk(follower->Follow()));
+  ASSERT_TRUE(IsOk(Lead(*leader)));
+  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  leader->ReportWritten(1, 1, "d");
+  std::thread waiting([&] { EXPECT_TRUE(IsOk(leader->WaitAllWritten({}))); });
+  const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+  while (!EntryHas(".attempt", "\"beat\":4") && std::chrono::steady_clock::now() < give_up)
+    follower->NoteProgress();
+  EXPECT_LT(std::chrono::steady_clock::now(), give_up);
+  follower->ReportWritten(1, 1, "d");
+  waiting.join();
+  leader->Conclude(std::nullopt, {});
+  follower->Leave();
+}
+
+// What an earlier save of the same party came to is not this one's outcome.
+TEST_F(SessionTest, AnAttemptThatIsOverIsNotFollowed) {
+  Attempt over = MakeAttempt("run", 108, IdOf(8));
+  processes_.Set(108, io::Liveness::kAlive);
+  over.state = AttemptState::kFailed;
+  over.code = StatusCode::kIoError;
+  over.message = "long ago";
+  ASSERT_TRUE(
+      IsOk(board_->Set(AttemptKey(over.owner.party), EncodeAttempt(over), Deadline::max())));
+  auto follower = Make(1);
+  ASSERT_TRUE(IsOk(follower->Follow()));
+  std::this_thread::sleep_for(milliseconds(200));  // it must not do what it has time for now
+  EXPECT_TRUE(IsOk(follower->Check()));
+  auto leader = Make(0);
+  ASSERT_TRUE(IsOk(Lead(*leader)));
+  EXPECT_EQ(follower->WaitListed({}).value(), IdOf(1));
+  leader->Conclude(std::nullopt, {});
+  follower->Leave();
+}
+
 // A dead coordinator's entry is taken over; a rank that had answered it answers the new one.
 TEST_F(SessionTest, ARestartedCoordinatorIsFollowed) {
   auto first = Make(0);
