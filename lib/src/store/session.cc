@@ -139,6 +139,12 @@ std::string Session::BoardTrouble() const {
   return board_trouble_.empty() ? "" : Join("; the board said: ", board_trouble_);
 }
 
+std::string Session::PassedOver() const {
+  if (!passed_over_) return "";
+  return Join("; it began one with another process as rank ", options_.self.rank,
+              ": give each process its own rank");
+}
+
 void Session::BeginSync() {
   const std::lock_guard lock(mutex_);
   sync_began_ = Clock::now();
@@ -276,8 +282,11 @@ bool Session::FollowAttempt(const Attempt& attempt, Clock::time_point now) {
       return true;
     }
     // What is closed or whose owner is dead was meant for others.
-    if (attempt.state != AttemptState::kActive) return false;
     if (options_.processes->StateOf(attempt.owner.process) == io::Liveness::kDead) return false;
+    if (attempt.state != AttemptState::kActive) {
+      passed_over_ = attempt.state == AttemptState::kListed;
+      return false;
+    }
     stage_ = Stage::kAnswered;
     answer_.save_id = attempt.save_id;
     answer_.payload.clear();
@@ -300,6 +309,7 @@ void Session::FollowState() {
   if (!attempt.accepted.empty() && !accepted) {
     // Another process was listed for this rank: this attempt is not ours to follow, a later one may
     // be.
+    passed_over_ = true;
     followed_.reset();
     stage_ = Stage::kSeeking;
     return;
@@ -340,7 +350,7 @@ void Session::CheckCoordinator(Clock::time_point now) {
       Fail(Status(StatusCode::kDeadlineExceeded,
                   Join("rank 0, the coordinator of run ", Quote(options_.self.party.run),
                        ", did not begin the save of ", Quote(options_.self.party.name), " within ",
-                       Seconds(patience), BoardTrouble())));
+                       Seconds(patience), PassedOver(), BoardTrouble())));
     }
     return;
   }
@@ -446,11 +456,17 @@ bool Session::IsDead(const SeenRank& seen, Clock::time_point now) const {
   return liveness == io::Liveness::kDead;
 }
 
-// Every other rank has answered this attempt, if only to fail.
+// Every other rank has answered this attempt, if only to fail, and so has every live process: two
+// may have been given one rank, and both are to learn it.
 bool Session::OthersCame() const {
   std::set<uint32_t> came = {0};
+  const auto now = Clock::now();
   for (const auto& [key, seen] : seen_) {
-    if (!seen.answer.save_id.empty()) came.insert(seen.answer.owner.rank);
+    if (!seen.answer.save_id.empty()) {
+      came.insert(seen.answer.owner.rank);
+    } else if (key != answer_key_ && !IsDead(seen, now)) {
+      return false;
+    }
   }
   return came.size() == options_.self.party.world_size;
 }

@@ -140,6 +140,7 @@ class Session {
   bool FollowAttempt(const Attempt& attempt, Clock::time_point now);
   void FollowState();
   void CheckCoordinator(Clock::time_point now);
+  std::string PassedOver() const;
   Status WriteAnswer();
   void Fail(Status status);
 
@@ -184,6 +185,7 @@ class Session {
   Clock::time_point coordinator_changed_;  // when it was last seen to change
   Status failure_;                         // why this save cannot succeed
   std::optional<Attempt> outcome_;
+  bool passed_over_ = false;   // an attempt listed another process for this rank
   std::string board_trouble_;  // the last error of the board, for messages
 
   // Leader state, under mutex_.

@@ -166,6 +166,47 @@ TEST_F(SessionTest, ALateRankLearnsWhyRankZeroFailed) {
   EXPECT_TRUE(Keys().empty());
 }
 
+// The second of two processes with one rank has come, and looks at the board late.
+TEST_F(SessionTest, BothProcessesOfARankLearnThatTheyAreTwo) {
+  const Owner second = MakeOwner("run", 102, 1);
+  Answer answer;
+  answer.owner = second;
+  ASSERT_TRUE(IsOk(board_->Set(AnswerKey(second.party, second.rank, second.nonce),
+                               EncodeAnswer(answer), Deadline::max())));
+  auto leader = Make(0);
+  auto first = Make(1);
+  ASSERT_TRUE(IsOk(first->Follow()));
+  ASSERT_TRUE(IsOk(Lead(*leader)));
+  const Status failure = leader->WaitListed({}).status();
+  ASSERT_THAT(failure.message(), HasSubstr("two live processes save as rank 1"));
+  std::thread concluding([&] { leader->Conclude(Session::Outcome{failure, 0, false}, {}); });
+  std::this_thread::sleep_for(milliseconds(200));
+  EXPECT_FALSE(EntryHas("attempt", "two live processes")) << "the second has not answered yet";
+  auto late = Make(1, {milliseconds(10'000), {}}, {}, 102);
+  ASSERT_TRUE(IsOk(late->Follow()));  // with a key of its own
+  ASSERT_TRUE(IsOk(board_->Delete(AnswerKey(second.party, second.rank, second.nonce),
+                                  Deadline::max())));
+  for (Session* session : {first.get(), late.get()}) {
+    EXPECT_EQ(session->WaitListed({}).status().message(), failure.message());
+    session->Leave();
+  }
+  concluding.join();
+  EXPECT_TRUE(Keys().empty());
+}
+
+TEST_F(SessionTest, ARankForWhichAnotherProcessWasListedIsTold) {
+  auto leader = Make(0);
+  auto first = Make(1);
+  ASSERT_TRUE(IsOk(first->Follow()));
+  ASSERT_TRUE(IsOk(Lead(*leader)));
+  ASSERT_TRUE(IsOk(first->WaitListed({})));
+  auto late = Make(1, {milliseconds(200), {}}, {}, 102);
+  ASSERT_TRUE(IsOk(late->Follow()));
+  EXPECT_THAT(late->WaitListed({}).status().message(),
+              AllOf(HasSubstr("did not begin"), HasSubstr("another process as rank 1")));
+  late->Leave();
+}
+
 TEST_F(SessionTest, ABoardThatRefusesIsMetAtOnce) {
   board_->refuse_sets = true;
   EXPECT_EQ(Make(1)->Follow().message(), "the board is gone");
