@@ -141,6 +141,43 @@ TEST_P(EveryBackend, ASinkGetsEveryByteOnce) {
   }
 }
 
+// Each chunk is read once, though many tensors that go elsewhere have bytes of it.
+TEST_P(EveryBackend, ReplicatedTensorsAreReadOnce) {
+  const ScratchDirectory scratch;
+  Layout layout = FlatLayout(4, 1000);
+  Partition partition;
+  partition.id = "w";
+  partition.ranks = RankList::World(4);
+  partition.roles = {{"codes", DType::kInt8}};
+  ReplicatedCut cut;
+  for (uint32_t i = 0; i < 200; ++i) {
+    Tensor tensor = layout.tensors[0];
+    tensor.name = std::string("w").append(std::to_string(i));
+    tensor.shape = {20'001 + 9973 * (i % 7)};
+    layout.tensors.push_back(tensor);
+    partition.members.push_back({i + 1, std::nullopt});
+    cut.storing.push_back(i * 7 % 4);
+  }
+  partition.cut = cut;
+  layout.partitions.push_back(partition);
+  SaveAll(scratch / "c", layout);
+  const auto checkpoint = Checkpoint::Open(scratch / "c");
+  ASSERT_OK(checkpoint);
+  if (!IsUsable(*checkpoint, GetParam())) GTEST_SKIP() << Name(GetParam()) << " cannot be used";
+  LoadOptions options = Options();
+  options.roles = {"codes"};
+  ExpectLoads(*checkpoint, 1, options);
+  const auto reader = checkpoint->OpenRank(1, options);
+  ASSERT_OK(reader);
+  const auto memory = reader->Allocate();
+  ASSERT_OK(memory);
+  const auto report = reader->Load(memory->destinations);
+  ASSERT_OK(report);
+  // Four files, each with one segment that is rounded up to a page.
+  EXPECT_LE(report->read_bytes, report->wanted_bytes + 4 * 4096);
+  EXPECT_LE(reader->plan().read_bytes, report->wanted_bytes + 4 * 4096);
+}
+
 // Segments made of many runs, out of several files, with padding between them that no run carries.
 TEST_P(EveryBackend, ReplicatedTensorsThatSeveralRanksStore) {
   const ScratchDirectory scratch;

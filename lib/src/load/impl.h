@@ -21,6 +21,7 @@
 #include "flagstone/load.h"
 #include "format/placement.h"
 #include "io/file_system.h"
+#include "load/chunk_reads.h"
 #include "load/digest_cache.h"
 #include "load/plan.h"
 #include "store/open.h"

@@ -39,16 +39,14 @@ class LoadRun {
   }
 
  private:
-  struct Piece {
-    const Destination* destination = nullptr;
-    const load::Source* source = nullptr;
-    load::ChunkRange chunks;
-    uint64_t length = 0;
-    uint64_t target_offset = 0;
-    uint64_t digests_end = 0;  // digests of the file up to here are wanted soon
-
-    uint64_t first_digest() const { return source->segment->first_chunk + chunks.first; }
-    uint64_t file_offset() const { return source->segment->offset + source->offset; }
+  // What is read in one batch: runs, where they go, and the chunks that they share.
+  struct Batch {
+    std::vector<load::SourceRun> runs;
+    std::vector<const Destination*> destinations;  // of each run
+    std::vector<uint64_t> target_offsets;          // of each run, in its destination
+    load::ChunkReads chunks;
+    std::vector<uint64_t>
+        digests_end;  // of each read: digests of its file up to here are wanted soon
   };
 
   Status CheckDestination(const Destination& destination, const SegmentInfo& segment) const {
@@ -112,50 +110,73 @@ class LoadRun {
   }
 
   void CollectRuns(const Destination& destination, const SegmentInfo& segment, uint32_t index) {
+    Batch& batch = segment.replicated ? replicated_ : own_;
     for (const Plan::Run& run : reader_.RunsOf(index)) {
-      Piece piece;
-      piece.destination = &destination;
-      piece.source = &reader_.sources_[static_cast<size_t>(&run - reader_.plan_.runs.data())];
-      piece.chunks = load::ChunksOf(*piece.source->segment, piece.source->offset, run.length);
-      piece.length = run.length;
-      piece.target_offset = run.destination_offset;
-      piece.digests_end = piece.first_digest() + piece.chunks.count;
-      (segment.replicated ? replicated_ : own_).push_back(piece);
+      const load::Source& source =
+          reader_.sources_[static_cast<size_t>(&run - reader_.plan_.runs.data())];
+      batch.runs.push_back({run.rank, source.segment, source.offset, run.length});
+      batch.destinations.push_back(&destination);
+      batch.target_offsets.push_back(run.destination_offset);
     }
   }
 
-  // In the order in which they will be read, so that one read brings the digests of many.
-  static void Arrange(std::vector<Piece>& pieces) {
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) {
-      return std::pair(a.source->file->rank(), a.file_offset()) <
-             std::pair(b.source->file->rank(), b.file_offset());
-    });
-    for (size_t i = pieces.size(); i-- > 1;) {
-      Piece& piece = pieces[i - 1];
-      const Piece& next = pieces[i];
-      const bool follows = next.source->file == piece.source->file &&
-                           next.first_digest() / format::kDigestsPerPage <=
-                               piece.digests_end / format::kDigestsPerPage;
-      if (follows) piece.digests_end = std::max(piece.digests_end, next.digests_end);
+  static uint64_t FirstDigest(const load::ChunkRead& read) {
+    return read.segment->first_chunk + read.chunks.first;
+  }
+
+  // Chunks are read in the order of their digests, so that one read brings the digests of many.
+  static void Arrange(Batch& batch) {
+    batch.chunks = load::GroupByChunk(batch.runs);
+    const auto& reads = batch.chunks.reads;
+    batch.digests_end.resize(reads.size());
+    for (size_t i = reads.size(); i-- > 0;) {
+      const uint64_t end = FirstDigest(reads[i]) + reads[i].chunks.count;
+      const bool follows =
+          i + 1 < reads.size() && reads[i + 1].rank == reads[i].rank &&
+          FirstDigest(reads[i + 1]) / format::kDigestsPerPage <= end / format::kDigestsPerPage;
+      batch.digests_end[i] = follows ? std::max(end, batch.digests_end[i + 1]) : end;
     }
   }
 
-  Status ReadBatch(const std::vector<Piece>& pieces, bool replicated) {
-    if (pieces.empty()) return {};
+  // A run's part of a read: [begin, end) in the segment.
+  static std::pair<uint64_t, uint64_t> Common(const load::SourceRun& run, uint64_t begin,
+                                              uint64_t end) {
+    return {std::max(run.offset, begin), std::min(run.offset + run.length, end)};
+  }
+
+  // Where the part of a run that begins at `offset` of its segment goes in its destination.
+  static uint64_t TargetOffset(const Batch& batch, uint32_t run, uint64_t offset) {
+    return batch.target_offsets[run] + (offset - batch.runs[run].offset);
+  }
+
+  io::ReadRange RangeOf(const Batch& batch, const load::ChunkRead& read) const {
+    io::ReadRange range;
+    range.offset = read.segment->offset + read.chunks.begin;
+    range.size = read.chunks.size;
+    range.block_bytes = read.segment->chunk_bytes;
+    const auto users = batch.chunks.UsersOf(read);
+    const Destination& destination = *batch.destinations[users.front()];
+    // What more than one run or a sink takes is handed out by Consume.
+    if (users.size() > 1 || destination.sink != nullptr) return range;
+    const auto [begin, end] =
+        Common(batch.runs[users.front()], read.chunks.begin, read.chunks.begin + read.chunks.size);
+    range.destination =
+        destination.memory.subspan(TargetOffset(batch, users.front(), begin), end - begin);
+    range.destination_skip = begin - read.chunks.begin;
+    return range;
+  }
+
+  Status ReadBatch(const Batch& batch, bool replicated) {
+    const auto& reads = batch.chunks.reads;
+    if (reads.empty()) return {};
     std::vector<std::shared_ptr<io::File>> files;
     std::vector<io::ReadRange> ranges;
-    for (const Piece& piece : pieces) {
-      const auto& file = piece.source->file->file();
+    ranges.reserve(reads.size());
+    for (const load::ChunkRead& read : reads) {
+      const auto& file = reader_.files_.at(read.rank)->file();
       if (files.empty() || files.back() != file) files.push_back(file);
-      io::ReadRange range;
+      io::ReadRange range = RangeOf(batch, read);
       range.file = static_cast<uint32_t>(files.size() - 1);
-      range.offset = piece.source->segment->offset + piece.chunks.begin;
-      range.size = piece.chunks.size;
-      range.block_bytes = piece.source->segment->chunk_bytes;
-      if (piece.destination->sink == nullptr) {
-        range.destination = piece.destination->memory.subspan(piece.target_offset, piece.length);
-        range.destination_skip = piece.source->offset - piece.chunks.begin;
-      }
       range.tag = ranges.size();
       ranges.push_back(range);
     }
@@ -176,14 +197,15 @@ class LoadRun {
     }
     // Digests are read from the file itself; the first of them before it is busy.
     if (reader_.options_.verify) {
-      const Piece& first = pieces.front();
-      FLAGSTONE_RETURN_IF_ERROR(
-          reader_.DigestAt(*first.source->file, first.first_digest(), first.digests_end, report_)
-              .status());
+      FLAGSTONE_RETURN_IF_ERROR(reader_
+                                    .DigestAt(*reader_.files_.at(reads.front().rank),
+                                              FirstDigest(reads.front()), batch.digests_end.front(),
+                                              report_)
+                                    .status());
     }
     const auto consumer = [&](const io::ReadRange& range, uint64_t offset,
                               std::span<const std::byte> bytes) {
-      return Consume(pieces[range.tag], offset, bytes);
+      return Consume(batch, range.tag, offset, bytes);
     };
     FLAGSTONE_ASSIGN_OR_RETURN(
         const io::ReadStats stats,
@@ -202,38 +224,53 @@ class LoadRun {
     return {};
   }
 
-  // One chunk: verify it, and hand it to the sink where there is one.
-  Status Consume(const Piece& piece, uint64_t offset, std::span<const std::byte> bytes) {
-    const format::PlacedSegment& segment = *piece.source->segment;
+  // One chunk: verify it, and hand it to those who did not have it read into their memory.
+  Status Consume(const Batch& batch, size_t index, uint64_t offset,
+                 std::span<const std::byte> bytes) {
+    const load::ChunkRead& read = batch.chunks.reads[index];
     if (reader_.options_.stop.stop_requested()) {
       return Status(StatusCode::kCancelled, "the load was stopped on request");
     }
     if (reader_.options_.verify) {
-      const uint64_t i = offset / segment.chunk_bytes;
-      FLAGSTONE_ASSIGN_OR_RETURN(const uint64_t stated,
-                                 reader_.DigestAt(*piece.source->file, piece.first_digest() + i,
-                                                  piece.digests_end, report_));
-      const uint64_t found = base::Digest64(bytes);
-      if (found != stated) {
-        return store::ChunkMismatch(piece.source->file->file()->path(), segment,
-                                    piece.chunks.first + i, stated, found);
-      }
-      report_.verified_bytes += bytes.size();
+      FLAGSTONE_RETURN_IF_ERROR(Verify(read, batch.digests_end[index], offset, bytes));
     }
-    if (piece.destination->sink == nullptr) return {};
-    // The part of the chunk that the run wants.
-    const uint64_t skip = piece.source->offset - piece.chunks.begin;
-    const uint64_t begin = std::max(offset, skip);
-    const uint64_t end = std::min(offset + bytes.size(), skip + piece.length);
-    if (begin >= end) return {};
-    return piece.destination->sink->Write(piece.target_offset + (begin - skip),
-                                          bytes.subspan(begin - offset, end - begin));
+    const auto users = batch.chunks.UsersOf(read);
+    if (users.size() == 1 && batch.destinations[users.front()]->sink == nullptr) return {};
+    const uint64_t chunk_begin = read.chunks.begin + offset;
+    for (const uint32_t user : users) {
+      const auto [begin, end] = Common(batch.runs[user], chunk_begin, chunk_begin + bytes.size());
+      if (begin >= end) continue;
+      const auto part = bytes.subspan(begin - chunk_begin, end - begin);
+      const Destination& destination = *batch.destinations[user];
+      const uint64_t target = TargetOffset(batch, user, begin);
+      if (destination.sink != nullptr) {
+        FLAGSTONE_RETURN_IF_ERROR(destination.sink->Write(target, part));
+      } else {
+        std::memcpy(destination.memory.data() + target, part.data(), part.size());
+      }
+    }
+    return {};
+  }
+
+  Status Verify(const load::ChunkRead& read, uint64_t digests_end, uint64_t offset,
+                std::span<const std::byte> bytes) {
+    const store::RankFileReader& file = *reader_.files_.at(read.rank);
+    const uint64_t i = offset / read.segment->chunk_bytes;
+    FLAGSTONE_ASSIGN_OR_RETURN(const uint64_t stated,
+                               reader_.DigestAt(file, FirstDigest(read) + i, digests_end, report_));
+    const uint64_t found = base::Digest64(bytes);
+    if (found != stated) {
+      return store::ChunkMismatch(file.file()->path(), *read.segment, read.chunks.first + i, stated,
+                                  found);
+    }
+    report_.verified_bytes += bytes.size();
+    return {};
   }
 
   const RankReader::Impl& reader_;
   const std::span<const Destination> destinations_;
-  std::vector<Piece> own_;
-  std::vector<Piece> replicated_;
+  Batch own_;
+  Batch replicated_;
   uint64_t wanted_total_ = 0;
   uint64_t done_ = 0;
   LoadReport report_;

@@ -10,6 +10,8 @@
 #include "base/range.h"
 #include "base/text.h"
 #include "format/header.h"
+#include "format/placement.h"
+#include "load/chunk_reads.h"
 #include "partition/geometry.h"
 #include "partition/moves.h"
 
@@ -111,18 +113,6 @@ Status DescribeSegments(const Layout& wanted, uint32_t rank, const partition::Mo
 
 }  // namespace
 
-ChunkRange ChunksOf(const format::PlacedSegment& segment, uint64_t offset, uint64_t length) {
-  ChunkRange range;
-  range.first = offset / segment.chunk_bytes;
-  range.begin = range.first * segment.chunk_bytes;
-  // A run lies inside its segment, so its end neither wraps nor passes the padded end.
-  const uint64_t end =
-      std::min(base::AlignUp(offset + length, segment.chunk_bytes), segment.padded_bytes());
-  range.size = end - range.begin;
-  range.count = base::DivideUp(range.size, segment.chunk_bytes);
-  return range;
-}
-
 Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& wanted,
                              uint32_t rank, const LoadOptions& options) {
   if (rank >= wanted.world_size) {
@@ -141,6 +131,9 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
   Plan& plan = planned.plan;
   FLAGSTONE_RETURN_IF_ERROR(DescribeSegments(wanted, rank, *moves, plan));
   Placements placements(opened);
+  // Read apart, as LoadRun does.
+  std::vector<SourceRun> own;
+  std::vector<SourceRun> replicated;
   plan.runs.reserve(moves->moves.size());
   planned.source_offsets.reserve(moves->moves.size());
   for (const partition::Move& move : moves->moves) {
@@ -150,9 +143,11 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
         placements.Find(move.saved_rank, part, part.roles[move.saved_role].name));
     plan.runs.push_back({move.saved_rank, move.wanted, segment->offset + move.source_offset,
                          move.target_offset, move.length});
-    plan.read_bytes += ChunksOf(*segment, move.source_offset, move.length).size;
     planned.source_offsets.push_back(move.source_offset);
+    (plan.segments[move.wanted].replicated ? replicated : own)
+        .push_back({move.saved_rank, segment, move.source_offset, move.length});
   }
+  plan.read_bytes = GroupByChunk(own).bytes() + GroupByChunk(replicated).bytes();
   // A rank's own file is opened whatever it holds: its state and its plain values are there.
   const bool own_is_met = placements.Has(rank);
   plan.files = static_cast<uint32_t>(placements.size() + (own_is_met ? 0 : 1));

@@ -10,20 +10,9 @@
 #include "flagstone/load.h"
 #include "flagstone/partition.h"
 #include "flagstone/status.h"
-#include "format/placement.h"
 #include "store/open.h"
 
 namespace flagstone::load {
-
-/// The chunks that a run touches.
-struct ChunkRange {
-  uint64_t first = 0;
-  uint64_t count = 0;
-  uint64_t begin = 0;  ///< Byte offset of the first chunk in the segment.
-  uint64_t size = 0;   ///< Bytes of all of them, the segment's padding included.
-};
-/// [offset, offset + length) lies in the segment and is not empty.
-ChunkRange ChunksOf(const format::PlacedSegment& segment, uint64_t offset, uint64_t length);
 
 struct PlannedLoad {
   Plan plan;
