@@ -44,6 +44,10 @@ std::string DescribeForeign(std::span<const std::byte> bytes) {
   if (!FindNonZero(bytes)) return "all zeros";
   if (BeginsWith(bytes,
                  "\x89"
+                 "FLAG\r\n\x1a"))
+    return "a file of a Flagstone checkpoint";
+  if (BeginsWith(bytes,
+                 "\x89"
                  "FLAG"))
     return "a Flagstone file changed by a transfer in text mode";
   if (BeginsWith(bytes, "PK\x03\x04") || BeginsWith(bytes, "PK\x05\x06"))

@@ -68,7 +68,7 @@ Result<Header> DecodeHeader(std::span<const std::byte> page, FileKind expected,
 /// Position of the first byte that is not zero, which padding must not have.
 std::optional<uint64_t> FindNonZero(std::span<const std::byte> bytes);
 
-/// What bytes that are no Flagstone file look like: "a zip archive (torch.save?)", "a pickle",
+/// What bytes look like that are no Flagstone file, or not in its place: "a zip archive (torch.save?)", "a pickle",
 /// "safetensors", "empty", "text", "unknown bytes".
 std::string DescribeForeign(std::span<const std::byte> first_bytes);
 

@@ -150,7 +150,8 @@ Status CheckFree(io::FileSystem& fs, const path& directory) {
   FLAGSTONE_RETURN_IF_ERROR(info.status());
   return Status(StatusCode::kAlreadyExists,
                 Join("checkpoint ", Quote(directory.string()),
-                     " exists; save under another name or ask for overwrite"),
+                     " exists and overwriting it was not asked for; save under another name, or "
+                     "remove it first"),
                 {directory.string(), "", std::nullopt});
 }
 

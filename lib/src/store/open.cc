@@ -52,6 +52,14 @@ Status DescribeAbsence(io::FileSystem& fs, const path& given) {
     return Status(StatusCode::kInvalidArgument,
                   Join(Quote(given.string()), " is not a checkpoint: ", hint), place);
   }
+  const NameKind kind = ParseName(given.filename().string()).kind;
+  if (kind == NameKind::kManifest || kind == NameKind::kRankFile) {
+    return Status(StatusCode::kInvalidArgument,
+                  Join(Quote(given.string()),
+                       " is one file of a checkpoint; name the directory that it lies in, ",
+                       Quote(RootOf(given).string())),
+                  place);
+  }
   std::array<std::byte, 4096> front{};
   uint64_t filled = 0;
   if (auto file = fs.Open(given, {io::OpenOptions::Mode::kRead, false}); file.ok()) {
@@ -167,6 +175,10 @@ Result<std::shared_ptr<io::File>> OpenRankFile(io::FileSystem& fs, const OpenedM
   const format::RankFileEntry& entry = manifest.files[rank];
   const path name = opened.directory / RankFileNameOf(manifest, rank);
   auto file = fs.Open(name, {io::OpenOptions::Mode::kRead, false});
+  if (file.status().code() == StatusCode::kInvalidArgument) {
+    // Something else has the name; the caller gave another.
+    return Corrupt(name, Join("rank file ", Quote(name.string()), ": ", file.status().message()));
+  }
   if (!file.ok()) {
     if (file.status().code() != StatusCode::kNotFound) return file.status();
     const auto now = PublishedSaveId(fs, opened.directory);
