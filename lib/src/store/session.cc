@@ -7,6 +7,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/digest.h"
 #include "base/macros.h"
 #include "base/text.h"
 #include "format/layout_codec.h"
@@ -91,10 +92,12 @@ void Session::StopThread() {
 
 void Session::Run() {
   // Waiting grows with idleness and with the world: a thousand ranks must not ask a file server in
-  // step.
-  const Clock::duration longest =
-      kLongestPause + std::chrono::microseconds(200) * options_.self.party.world_size;
-  Clock::duration pause = kShortestPause;
+  // step, and the coordinator not look through a thousand answers for each that comes.
+  const uint32_t world_size = options_.self.party.world_size;
+  const Clock::duration longest = kLongestPause + std::chrono::microseconds(200) * world_size;
+  const Clock::duration shortest =
+      kShortestPause + std::chrono::microseconds(20) * (leads_ ? world_size : 0);
+  Clock::duration pause = shortest;
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     const auto now = Clock::now();
@@ -106,7 +109,7 @@ void Session::Run() {
     // as a missing answer.
     if (answer_stale_) moved = WriteAnswer().ok() || moved;
     if (attempt_stale_) moved = WriteAttempt().ok() || moved;
-    pause = moved ? kShortestPause : std::min(pause * 2, longest);
+    pause = moved ? shortest : std::min(pause * 2, longest);
     changed_.wait_for(lock, pause, [&] { return stopping_ || wake_; });
   }
 }
@@ -263,9 +266,13 @@ bool Session::RankTick(Clock::time_point now) {
   bool moved = false;
   const auto text = options_.board->Get(attempt_key_, BoardDeadline());
   if (text.ok()) {
-    const auto attempt = DecodeAttempt(*text);
-    if (attempt && attempt->owner.party == options_.self.party)
-      moved = FollowAttempt(*attempt, now);
+    // The same text says nothing new, and a thousand ranks need not decode it at every look.
+    if (*text != attempt_text_) {
+      attempt_text_ = *text;
+      const auto attempt = DecodeAttempt(*text);
+      if (attempt && attempt->owner.party == options_.self.party)
+        moved = FollowAttempt(*attempt, now);
+    }
   } else if (text.status().code() != StatusCode::kNotFound) {
     board_trouble_ = text.status().message();
   }
@@ -431,6 +438,8 @@ bool Session::ReadAnswers(Clock::time_point now) {
     if (known != seen_.end() && known->second.answer.phase == AnswerPhase::kWritten) continue;
     const auto text = options_.board->Get(key, BoardDeadline());
     if (!text.ok()) continue;  // removed or half-written: the next look tells
+    const uint64_t digest = base::Digest64(std::as_bytes(std::span(*text)));
+    if (known != seen_.end() && known->second.text_digest == digest) continue;
     auto answer = DecodeAnswer(*text);
     if (!answer || answer->owner.party != options_.self.party ||
         answer->owner.rank >= options_.self.party.world_size ||
@@ -438,11 +447,11 @@ bool Session::ReadAnswers(Clock::time_point now) {
       continue;
     }
     if (known == seen_.end()) {
-      seen_.emplace(key, SeenRank{*std::move(answer), now, false, false});
+      seen_.emplace(key, SeenRank{*std::move(answer), digest, now, false, false});
       collect_progress_ = now;
       moved = true;
     } else if (known->second.answer != *answer) {
-      known->second = SeenRank{*std::move(answer), now, true, false};
+      known->second = SeenRank{*std::move(answer), digest, now, true, false};
       moved = true;
     }
   }

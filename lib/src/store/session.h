@@ -116,6 +116,7 @@ class Session {
   // save id: it is not listed, but two for one rank are met all the same.
   struct SeenRank {
     Answer answer;
+    uint64_t text_digest = 0;   // of the answer as it was read
     Clock::time_point changed;  // when its beat or phase was last seen to change
     bool beats = false;         // has been seen to change since it was first seen
     bool gone = false;          // its key was removed
@@ -181,6 +182,7 @@ class Session {
   std::optional<Clock::time_point> sync_began_;
   uint64_t progress_at_beat_ = 0;
   Clock::time_point last_beat_;
+  std::string attempt_text_;               // as last read
   std::optional<Attempt> followed_;        // the attempt that this process answers, as last read
   Clock::time_point coordinator_changed_;  // when it was last seen to change
   Status failure_;                         // why this save cannot succeed
