@@ -7,8 +7,8 @@
 #include <string>
 #include <thread>
 
-#include "base/text.h"
 #include "flagstone/zero.h"
+#include "layout_of.h"
 
 namespace flagstone::partition {
 
@@ -20,21 +20,10 @@ void PrintTo(const SegmentPiece& piece, std::ostream* out) {
 
 namespace {
 
+using partition_tests::LayoutOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-Layout LayoutOf(uint32_t world, const std::vector<std::vector<uint64_t>>& shapes) {
-  Layout layout;
-  layout.world_size = world;
-  for (const auto& shape : shapes) {
-    Tensor tensor;
-    tensor.name = base::Join("t", layout.tensors.size());
-    tensor.shape = shape;
-    layout.tensors.push_back(tensor);
-  }
-  return layout;
-}
 
 // Who, from where to where in the member, at which byte.
 struct Found {

@@ -4,12 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <ostream>
 #include <string>
 
-#include "base/text.h"
 #include "flagstone/zero.h"
+#include "layout_of.h"
 #include "partition/geometry.h"
 
 namespace flagstone::partition {
@@ -23,27 +22,11 @@ void PrintTo(const Move& move, std::ostream* out) {
 
 namespace {
 
+using partition_tests::All;
+using partition_tests::LayoutOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-Layout LayoutOf(uint32_t world, const std::vector<std::vector<uint64_t>>& shapes) {
-  Layout layout;
-  layout.world_size = world;
-  for (const auto& shape : shapes) {
-    Tensor tensor;
-    tensor.name = base::Join("t", layout.tensors.size());
-    tensor.shape = shape;
-    layout.tensors.push_back(tensor);
-  }
-  return layout;
-}
-
-std::vector<uint32_t> All(const Layout& layout) {
-  std::vector<uint32_t> tensors(layout.tensors.size());
-  std::iota(tensors.begin(), tensors.end(), 0);
-  return tensors;
-}
 
 Layout Zero12(uint32_t world, const std::vector<std::vector<uint64_t>>& shapes) {
   Layout layout = LayoutOf(world, shapes);

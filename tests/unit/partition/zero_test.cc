@@ -9,7 +9,7 @@
 #include <numeric>
 #include <string>
 
-#include "base/text.h"
+#include "layout_of.h"
 #include "model.h"
 
 namespace flagstone::partition_tests {
@@ -20,26 +20,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 using Numbers = std::vector<uint64_t>;
-
-Layout LayoutOf(uint32_t world, const std::vector<std::vector<uint64_t>>& shapes,
-                DType dtype = DType::kFloat32) {
-  Layout layout;
-  layout.world_size = world;
-  for (const auto& shape : shapes) {
-    Tensor tensor;
-    tensor.name = base::Join("t", layout.tensors.size());
-    tensor.dtype = dtype;
-    tensor.shape = shape;
-    layout.tensors.push_back(tensor);
-  }
-  return layout;
-}
-
-std::vector<uint32_t> All(const Layout& layout) {
-  std::vector<uint32_t> tensors(layout.tensors.size());
-  std::iota(tensors.begin(), tensors.end(), 0);
-  return tensors;
-}
 
 // Elements that each rank of the world holds.
 Numbers Shares(const Layout& layout, const std::string& partition) {

@@ -87,6 +87,12 @@ class SessionTest : public ::testing::Test {
   Status Lead(Session& session) {
     return session.Lead(IdOf(1), [](const Attempt&) {});
   }
+  // Both come, and the list is closed.
+  void BringToList(Session& leader, Session& follower) {
+    ASSERT_TRUE(IsOk(follower.Follow()));
+    ASSERT_TRUE(IsOk(Lead(leader)));
+    ASSERT_TRUE(IsOk(follower.WaitListed({})));
+  }
   std::vector<std::string> Keys() {
     return board_->List("", std::chrono::steady_clock::now() + std::chrono::seconds(1)).value();
   }
@@ -184,8 +190,8 @@ TEST_F(SessionTest, BothProcessesOfARankLearnThatTheyAreTwo) {
   EXPECT_FALSE(EntryHas("attempt", "two live processes")) << "the second has not answered yet";
   auto late = Make(1, {milliseconds(10'000), {}}, {}, 102);
   ASSERT_TRUE(IsOk(late->Follow()));  // with a key of its own
-  ASSERT_TRUE(IsOk(board_->Delete(AnswerKey(second.party, second.rank, second.nonce),
-                                  Deadline::max())));
+  ASSERT_TRUE(
+      IsOk(board_->Delete(AnswerKey(second.party, second.rank, second.nonce), Deadline::max())));
   for (Session* session : {first.get(), late.get()}) {
     EXPECT_EQ(session->WaitListed({}).status().message(), failure.message());
     session->Leave();
@@ -197,9 +203,7 @@ TEST_F(SessionTest, BothProcessesOfARankLearnThatTheyAreTwo) {
 TEST_F(SessionTest, ARankForWhichAnotherProcessWasListedIsTold) {
   auto leader = Make(0);
   auto first = Make(1);
-  ASSERT_TRUE(IsOk(first->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(first->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *first));
   auto late = Make(1, {milliseconds(200), {}}, {}, 102);
   ASSERT_TRUE(IsOk(late->Follow()));
   EXPECT_THAT(late->WaitListed({}).status().message(),
@@ -217,9 +221,7 @@ TEST_F(SessionTest, ABoardThatRefusesIsMetAtOnce) {
 TEST_F(SessionTest, WritesThatFailForATimeAreMadeUpFor) {
   auto leader = Make(0);
   auto follower = Make(1);
-  ASSERT_TRUE(IsOk(follower->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
   board_->refuse_sets = true;
   board_->refuse_lists = true;
   const int before = board_->sets;
@@ -255,9 +257,7 @@ TEST_F(SessionTest, ARankWithoutProgressIsNamedAndOneInASyncIsNot) {
   const Timing timing{milliseconds(800), milliseconds(60'000)};
   auto leader = Make(0, timing);
   auto follower = Make(1, timing);
-  ASSERT_TRUE(IsOk(follower->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
   follower->BeginSync();
   leader->ReportWritten(1, 1, "d");
   std::stop_source stop;
@@ -279,9 +279,7 @@ TEST_F(SessionTest, DataThatMovesIsProgress) {
   const Timing timing{milliseconds(800), milliseconds(60'000)};
   auto leader = Make(0, timing);
   auto follower = Make(1, timing);
-  ASSERT_TRUE(IsOk(follower->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
   std::thread writing([&] {
     for (int i = 0; i < 50; ++i) {
       follower->NoteProgress();
@@ -301,9 +299,7 @@ TEST_F(SessionTest, WaitingIsProgress) {
   const Timing timing{milliseconds(800), milliseconds(60'000)};
   auto leader = Make(0, timing);
   auto follower = Make(1, timing);
-  ASSERT_TRUE(IsOk(follower->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
   leader->ReportWritten(1, 1, "d");
   std::thread waiting([&] { EXPECT_TRUE(IsOk(leader->WaitAllWritten({}))); });
   const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -355,9 +351,7 @@ TEST_F(SessionTest, ARestartedCoordinatorIsFollowed) {
 TEST_F(SessionTest, ACoordinatorThatDiesAfterListingIsNamed) {
   auto leader = Make(0);
   auto follower = Make(1);
-  ASSERT_TRUE(IsOk(follower->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
   follower->ReportWritten(1, 1, "d");
   leader.reset();
   processes_.Set(100, io::Liveness::kDead);
@@ -407,9 +401,7 @@ TEST_F(SessionTest, ARankThatGaveUpBeforeTheListIsNotWaitedFor) {
 TEST_F(SessionTest, EntriesOfTheDeadAreRemovedWithTheOutcome) {
   auto leader = Make(0);
   auto follower = Make(1);
-  ASSERT_TRUE(IsOk(follower->Follow()));
-  ASSERT_TRUE(IsOk(Lead(*leader)));
-  ASSERT_TRUE(IsOk(follower->WaitListed({})));
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
   follower->ReportWritten(1, 1, "d");
   leader->ReportWritten(1, 1, "d");
   ASSERT_TRUE(IsOk(leader->WaitAllWritten({})));
