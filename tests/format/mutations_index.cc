@@ -74,6 +74,8 @@ std::vector<Mutation> StateMutations() {
   trailing.plain_tail = {std::byte{0}};
   RawIndex missing;
   missing.drop_last_member = true;
+  RawIndex split;
+  split.split_columns = true;
   RawIndex no_members;
   no_members.index.plain = {{"p", "step", 0, Value()}};
   no_members.drop_last_member = true;
@@ -83,6 +85,7 @@ std::vector<Mutation> StateMutations() {
           [](Index& i) { std::swap(i.plain[0].member, i.plain[1].member); }),
       Row("M67", "columns", "out of order or twice", [](Index& i) { i.plain[2].role = "a"; }),
       Row("M67", "same-member", "out of order or twice", [](Index& i) { i.plain[1].member = 0; }),
+      {"M67", "split", I, RawIndexBytes(split), Code::kCorruption, "out of order or twice"},
       {"M67", "trailing", I, RawIndexBytes(trailing), Code::kCorruption, "1 bytes too many"},
       {"M67", "missing", I, RawIndexBytes(missing), Code::kCorruption, "1 bytes too many"},
       {"M67", "no-members", I, RawIndexBytes(no_members), Code::kCorruption, "has 0 members"},

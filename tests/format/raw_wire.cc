@@ -155,6 +155,7 @@ FileBytes RawIndexBytes(const RawIndex& raw) {
     std::vector<uint32_t> members;
     FileBytes values;
     for (; end < index.plain.size() && index.plain[end].role == index.plain[begin].role; ++end) {
+      if (raw.split_columns && end > begin) break;
       members.push_back(index.plain[end].member);
       const FileBytes value = Encoded(index.plain[end].value, ArrayBytes::kInline);
       values.insert(values.end(), value.begin(), value.end());

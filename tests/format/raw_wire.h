@@ -34,6 +34,7 @@ struct RawIndex {
   std::optional<FileBytes> state_bytes;  ///< Instead of the encoding of rank_state.
   FileBytes plain_tail;                  ///< Behind the values of the first plain column.
   bool drop_last_member = false;         ///< Of the first plain column, but not its value.
+  bool split_columns = false;            ///< A plain column for each value.
 };
 FileBytes RawIndexBytes(const RawIndex& raw);
 

@@ -57,6 +57,11 @@ Status ReadColumn(const wire::PlainColumn& column, WireReader& reader,
   const auto members = reader.Elements(column.members());
   auto bytes = reader.Bytes(column.values());
   FLAGSTONE_RETURN_IF_ERROR(reader.status());
+  if (!plain.empty() &&
+      std::tie(plain.back().partition, plain.back().role) >= std::tie(partition, role)) {
+    return Corrupt(Join("plain role ", Quote(role), " of partition ", Quote(partition),
+                        " is out of order or twice"));
+  }
   // One value takes at least one byte: no room is made for more than there are.
   if (members.empty() || members.size() > bytes.size()) {
     return Corrupt(Join("plain role ", Quote(role), " of partition ", Quote(partition), " has ",

@@ -16,7 +16,8 @@ Checkpoint::Impl::Impl(io::FileSystem& file_system, store::OpenedManifest manife
     : fs(file_system),
       opened(std::move(manifest)),
       save_id(base::Hex(opened.manifest.save_id)),
-      format_version(Join(opened.header.major, ".", opened.header.minor)) {}
+      format_version(Join(opened.header.major, ".", opened.header.minor)),
+      tensor_names(opened.manifest.layout) {}
 
 Result<Checkpoint> load::OpenWith(io::FileSystem& fs, const std::filesystem::path& path) {
   FLAGSTONE_ASSIGN_OR_RETURN(store::OpenedManifest opened, store::OpenManifest(fs, path));

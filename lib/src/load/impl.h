@@ -13,7 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -24,6 +24,7 @@
 #include "load/chunk_reads.h"
 #include "load/digest_cache.h"
 #include "load/plan.h"
+#include "load/tensor_names.h"
 #include "store/open.h"
 
 namespace flagstone {
@@ -36,6 +37,7 @@ class Checkpoint::Impl {
   const store::OpenedManifest opened;
   const std::string save_id;
   const std::string format_version;
+  const load::TensorNames tensor_names;  // of the saved layout
 };
 
 namespace load {
@@ -74,6 +76,8 @@ class RankReader::Impl {
 
  private:
   using File = std::shared_ptr<const store::RankFileReader>;
+  // Partition, role and tensor of the saved layout.
+  using PlainKey = std::tuple<uint32_t, uint32_t, uint32_t>;
   // A plain value, the rank that saved it, and one that saved another.
   struct PlainEntry {
     const Value* value = nullptr;  // in the rank's index
@@ -94,7 +98,8 @@ class RankReader::Impl {
 
   Result<File> OpenFile(uint32_t rank);
   Status OpenFiles(std::span<const uint64_t> source_offsets);
-  Status IndexPlainValues(const store::RankFileReader& file);
+  void IndexPlainValues(const store::RankFileReader& file);
+  std::string PlainName(const PlainKey& key) const;
   Result<uint32_t> FindSegment(std::string_view partition, std::string_view role) const;
   Result<std::vector<uint32_t>> FindSlices(uint32_t segment, std::string_view tensor) const;
   void IndexTensors() const;
@@ -117,14 +122,14 @@ class RankReader::Impl {
   std::vector<load::Source> sources_;                              // as plan_.runs
   std::map<std::string, uint32_t, std::less<>> segments_by_name_;  // "partition/role"
   std::map<uint32_t, File> files_;                                 // by rank: all that was opened
-  std::unordered_map<std::string, PlainEntry> plain_;              // "partition/role/tensor"
+  std::map<PlainKey, PlainEntry> plain_;
   uint64_t opening_bytes_ = 0;
   mutable std::atomic<uint64_t> later_bytes_{0};
   mutable load::DigestCache digests_;
+  const load::TensorNames tensor_names_{wanted_};
   // Made when a tensor is first asked for by name.
   mutable std::once_flag tensors_are_indexed_;
-  mutable std::unordered_map<std::string_view, uint32_t> tensors_by_name_;  // aliases included
-  mutable std::vector<TensorSlices> tensor_slices_;                         // as plan_.segments
+  mutable std::vector<TensorSlices> tensor_slices_;  // as plan_.segments
 };
 
 }  // namespace flagstone

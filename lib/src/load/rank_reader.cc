@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "flagstone/load.h"
 #include "load/impl.h"
+#include "partition/normalize.h"
 
 namespace flagstone {
 
@@ -39,7 +40,7 @@ Result<RankReader::Impl::File> RankReader::Impl::OpenFile(uint32_t rank) {
       File file, store::RankFileReader::Open(checkpoint_->fs, checkpoint_->opened, rank));
   opening_bytes_ += file->metadata_bytes();
   files_.emplace(rank, file);
-  FLAGSTONE_RETURN_IF_ERROR(IndexPlainValues(*file));
+  IndexPlainValues(*file);
   return file;
 }
 
@@ -97,22 +98,14 @@ std::span<const Plan::Run> RankReader::Impl::RunsOf(uint32_t segment) const {
 }
 
 void RankReader::Impl::IndexTensors() const {
-  tensors_by_name_.reserve(wanted_.tensors.size());
-  for (uint32_t t = 0; t < wanted_.tensors.size(); ++t) {
-    tensors_by_name_.emplace(wanted_.tensors[t].name, t);
-    for (const std::string& alias : wanted_.tensors[t].aliases) tensors_by_name_.emplace(alias, t);
-  }
   tensor_slices_.resize(plan_.segments.size());
   for (size_t i = 0; i < plan_.segments.size(); ++i) {
     const SegmentInfo& segment = plan_.segments[i];
-    // Partitions of a normal layout are sorted by id.
-    const auto part =
-        std::lower_bound(wanted_.partitions.begin(), wanted_.partitions.end(), segment.partition,
-                         [](const Partition& p, const PartitionId& id) { return p.id < id; });
+    const Partition& part = *partition::FindPartition(wanted_, segment.partition);
     auto& by_tensor = tensor_slices_[i].by_tensor;
     by_tensor.reserve(segment.slices.size());
     for (uint32_t k = 0; k < segment.slices.size(); ++k) {
-      by_tensor.emplace_back(part->members[segment.slices[k].member].tensor, k);
+      by_tensor.emplace_back(part.members[segment.slices[k].member].tensor, k);
     }
     std::sort(by_tensor.begin(), by_tensor.end());
   }
@@ -124,10 +117,10 @@ Result<std::vector<uint32_t>> RankReader::Impl::FindSlices(uint32_t segment,
   std::call_once(tensors_are_indexed_, [this] { IndexTensors(); });
   const auto& by_tensor = tensor_slices_[segment].by_tensor;
   std::vector<uint32_t> slices;
-  if (const auto found = tensors_by_name_.find(tensor); found != tensors_by_name_.end()) {
-    for (auto at = std::lower_bound(by_tensor.begin(), by_tensor.end(),
-                                    std::pair(found->second, uint32_t{0}));
-         at != by_tensor.end() && at->first == found->second; ++at) {
+  if (const auto found = tensor_names_.Find(tensor)) {
+    for (auto at =
+             std::lower_bound(by_tensor.begin(), by_tensor.end(), std::pair(*found, uint32_t{0}));
+         at != by_tensor.end() && at->first == *found; ++at) {
       slices.push_back(at->second);
     }
   }
@@ -188,41 +181,26 @@ Result<RankMemory> RankReader::Impl::Allocate() const {
   return memory;
 }
 
-// Partition ids and role names have no '/', so the joined name is unambiguous whatever the tensor
-// is called.
-Status RankReader::Impl::IndexPlainValues(const store::RankFileReader& file) {
+// That the manifest has them was checked when the index was read.
+void RankReader::Impl::IndexPlainValues(const store::RankFileReader& file) {
   const Layout& layout = checkpoint_->opened.manifest.layout;
   for (const format::PlainValue& value : file.index().plain) {
-    const auto part =
-        std::lower_bound(layout.partitions.begin(), layout.partitions.end(), value.partition,
-                         [](const Partition& p, const std::string& id) { return p.id < id; });
-    const bool is_known =
-        part != layout.partitions.end() && part->id == value.partition &&
-        value.member < part->members.size() &&
-        std::any_of(part->roles.begin(), part->roles.end(), [&](const Role& role) {
-          return role.name == value.role && role.form == RoleForm::kPlain;
-        });
-    if (!is_known) {
-      const std::string name = file.file()->path().string();
-      return Status(
-          StatusCode::kCorruption,
-          Join(Quote(name), " keeps a plain value of member ", value.member, " in ",
-               Quote(Join(value.partition, "/", value.role)), ", which the manifest does not have"),
-          {name, Join(value.partition, "/", value.role), std::nullopt});
+    const Partition* const part = partition::FindPartition(layout, value.partition);
+    const PlainKey key{static_cast<uint32_t>(part - layout.partitions.data()),
+                       *partition::FindRole(*part, value.role), part->members[value.member].tensor};
+    auto [entry, is_new] =
+        plain_.try_emplace(key, PlainEntry{&value.value, file.rank(), std::nullopt});
+    if (!is_new && !entry->second.unlike && *entry->second.value != value.value) {
+      entry->second.unlike = file.rank();
     }
-    const Tensor& tensor = layout.tensors[part->members[value.member].tensor];
-    const std::string prefix = Join(value.partition, "/", value.role, "/");
-    const auto keep = [&](const std::string& name) {
-      auto [entry, is_new] =
-          plain_.try_emplace(prefix + name, PlainEntry{&value.value, file.rank(), std::nullopt});
-      if (!is_new && !entry->second.unlike && *entry->second.value != value.value) {
-        entry->second.unlike = file.rank();
-      }
-    };
-    keep(tensor.name);
-    for (const std::string& alias : tensor.aliases) keep(alias);
   }
-  return {};
+}
+
+std::string RankReader::Impl::PlainName(const PlainKey& key) const {
+  const Layout& layout = checkpoint_->opened.manifest.layout;
+  const auto [p, role, tensor] = key;
+  const Partition& part = layout.partitions[p];
+  return Join(part.id, "/", part.roles[role].name, "/", layout.tensors[tensor].name);
 }
 
 Result<Value> RankReader::Impl::Plain(std::string_view partition, std::string_view role,
@@ -230,16 +208,24 @@ Result<Value> RankReader::Impl::Plain(std::string_view partition, std::string_vi
   const std::string name = Join(partition, "/", role, "/", tensor);
   const ErrorPlace place{checkpoint_->opened.directory.string(), Join(partition, "/", role),
                          std::nullopt};
-  if (const auto found = plain_.find(name); found != plain_.end()) {
-    const PlainEntry& entry = found->second;
-    if (!entry.unlike) return *entry.value;
-    return Status(StatusCode::kCorruption,
-                  Join("ranks ", entry.rank, " and ", *entry.unlike, " saved unlike values of ",
-                       Quote(name), " in ", Quote(place.path)),
-                  place);
+  const Layout& layout = checkpoint_->opened.manifest.layout;
+  const Partition* const part = partition::FindPartition(layout, partition);
+  const auto role_index = part != nullptr ? partition::FindRole(*part, role) : std::nullopt;
+  const auto tensor_index = checkpoint_->tensor_names.Find(tensor);
+  if (role_index && tensor_index) {
+    const auto found = plain_.find(
+        {static_cast<uint32_t>(part - layout.partitions.data()), *role_index, *tensor_index});
+    if (found != plain_.end()) {
+      const PlainEntry& entry = found->second;
+      if (!entry.unlike) return *entry.value;
+      return Status(StatusCode::kCorruption,
+                    Join("ranks ", entry.rank, " and ", *entry.unlike, " saved unlike values of ",
+                         Quote(name), " in ", Quote(place.path)),
+                    place);
+    }
   }
   std::vector<std::string> names;
-  for (const auto& [known, value] : plain_) names.push_back(known);
+  for (const auto& [key, value] : plain_) names.push_back(PlainName(key));
   return Status(StatusCode::kNotFound,
                 Join("rank ", rank_, " keeps no plain value ", Quote(name),
                      " (partition/role/tensor)", base::NearestNames(name, names)),

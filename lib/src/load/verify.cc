@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "base/digest.h"
@@ -14,6 +15,7 @@
 #include "load/digest_cache.h"
 #include "load/open_with.h"
 #include "partition/geometry.h"
+#include "partition/normalize.h"
 #include "store/open.h"
 
 namespace flagstone {
@@ -35,15 +37,10 @@ std::vector<Gap> GapsOf(const Layout& layout, uint32_t rank, const format::Place
   std::vector<Gap> gaps;
   uint64_t at = 0;
   if (!segment.partition.empty()) {
-    const auto part =
-        std::lower_bound(layout.partitions.begin(), layout.partitions.end(), segment.partition,
-                         [](const Partition& p, const std::string& id) { return p.id < id; });
+    const Partition* const part = partition::FindPartition(layout, segment.partition);
     const partition::Geometry geometry(layout,
-                                       static_cast<uint32_t>(part - layout.partitions.begin()));
-    const auto role =
-        std::find_if(part->roles.begin(), part->roles.end(),
-                     [&](const Role& candidate) { return candidate.name == segment.role; });
-    const auto role_index = static_cast<uint32_t>(role - part->roles.begin());
+                                       static_cast<uint32_t>(part - layout.partitions.data()));
+    const uint32_t role_index = *partition::FindRole(*part, segment.role);
     for (const auto& piece :
          geometry.StoredSegment(role_index, *part->ranks.IndexOf(rank)).pieces) {
       if (piece.byte_offset > at) gaps.push_back({at, piece.byte_offset});
@@ -56,16 +53,39 @@ std::vector<Gap> GapsOf(const Layout& layout, uint32_t rank, const format::Place
   return gaps;
 }
 
+// The plain values of the ranks so far: unequal ones for one member are wrong wherever they are
+// met.
+class PlainValues {
+ public:
+  // What is unlike one that was seen before is given to `unlike`, with the rank that has the other.
+  void Add(const format::RankIndex& index,
+           const std::function<void(const format::PlainValue&, uint32_t)>& unlike) {
+    for (const format::PlainValue& value : index.plain) {
+      const auto [entry, is_new] = seen_.try_emplace({value.partition, value.role, value.member},
+                                                     Seen{index.rank, value.value});
+      if (!is_new && entry->second.value != value.value) unlike(value, entry->second.rank);
+    }
+  }
+
+ private:
+  struct Seen {
+    uint32_t rank = 0;
+    Value value;
+  };
+  std::map<std::tuple<std::string, std::string, uint32_t>, Seen> seen_;
+};
+
 // Reads one rank file whole and reports everything that is wrong with it.
 class FileVerifier {
  public:
   FileVerifier(io::FileSystem& fs, const store::OpenedManifest& opened, uint32_t rank,
-               const VerifyOptions& options, VerifyReport& report,
+               const VerifyOptions& options, PlainValues& plain, VerifyReport& report,
                const std::function<void(uint64_t)>& progress)
       : fs_(fs),
         opened_(opened),
         rank_(rank),
         options_(options),
+        plain_(plain),
         report_(report),
         progress_(progress),
         name_(store::RankFileNameOf(opened.manifest, rank)) {}
@@ -89,6 +109,7 @@ class FileVerifier {
     }
     reader_ = store::RankFileReader::Make(file_, *std::move(decoded),
                                           base::kPageBytes + entry.index_length);
+    CheckPlain();
     CheckIndexPadding(entry);
     CheckDigestPages();
     report_.bytes += base::kPageBytes + (entry.file_length - index().placement.digests_offset);
@@ -113,6 +134,19 @@ class FileVerifier {
            std::string what) {
     report_.problems.push_back({StatusCode::kCorruption, name_, std::move(segment), chunk, offset,
                                 length, std::move(what)});
+  }
+
+  void CheckPlain() {
+    plain_.Add(index(), [this](const format::PlainValue& value, uint32_t other) {
+      const Layout& layout = opened_.manifest.layout;
+      const Partition& part = *partition::FindPartition(layout, value.partition);
+      const std::string segment = Join(value.partition, "/", value.role);
+      report_.problems.push_back(
+          {StatusCode::kCorruption, name_, segment, std::nullopt, std::nullopt, std::nullopt,
+           Join(
+               "ranks ", other, " and ", rank_, " saved unlike values of ",
+               Quote(Join(segment, "/", layout.tensors[part.members[value.member].tensor].name)))});
+    });
   }
 
   void CheckIndexPadding(const format::RankFileEntry& entry) {
@@ -163,6 +197,7 @@ class FileVerifier {
       ranges.push_back(range);
     }
     const size_t problems_before = report_.problems.size();
+    const std::vector<bool> pages_before = page_is_good_;
     io::ReadOptions read;
     read.backend = options_.backend;
     read.buffer_bytes = uint64_t{16} << 20;
@@ -180,13 +215,15 @@ class FileVerifier {
       report_.bytes += stats->read_bytes;
       return {};
     }
+    // A backend that was asked for by name and cannot work is no finding about the file.
     if (stats.status().code() == StatusCode::kCancelled ||
-        stats.status().code() == StatusCode::kUnsupported) {
+        (stats.status().code() == StatusCode::kUnsupported && options_.backend != Backend::kAuto)) {
       return stats.status();
     }
     // One unreadable place ends a batch. Read chunk by chunk instead, so that each such place is
     // reported.
     report_.problems.resize(problems_before);
+    page_is_good_ = pages_before;
     return CheckChunkByChunk();
   }
 
@@ -258,6 +295,7 @@ class FileVerifier {
   const store::OpenedManifest& opened_;
   const uint32_t rank_;
   const VerifyOptions& options_;
+  PlainValues& plain_;
   VerifyReport& report_;
   const std::function<void(uint64_t)>& progress_;
   const std::string name_;
@@ -276,11 +314,17 @@ Result<VerifyReport> load::VerifyWith(io::FileSystem& fs, const std::filesystem:
   VerifyReport report;
   auto opened = store::OpenManifest(fs, path);
   if (!opened.ok()) {
-    if (opened.status().code() != StatusCode::kCorruption) return opened.status();
-    const ErrorPlace& place = opened.status().place();
-    report.problems.push_back(
-        {StatusCode::kCorruption, std::filesystem::path(place.path).filename().string(), "",
-         std::nullopt, place.offset, std::nullopt, opened.status().message()});
+    const Status& status = opened.status();
+    const std::filesystem::path file = status.place().path;
+    // A manifest that is there and cannot be read is what a verification is to find; one that
+    // cannot be meant (another version, no permission) is for the caller.
+    const bool is_damage =
+        status.code() == StatusCode::kCorruption ||
+        (file.filename() == format::kManifestName &&
+         (status.code() == StatusCode::kInvalidArgument || status.code() == StatusCode::kIoError));
+    if (!is_damage) return status;
+    report.problems.push_back({status.code(), file.filename().string(), "", std::nullopt,
+                               status.place().offset, std::nullopt, status.message()});
     return report;
   }
   FLAGSTONE_RETURN_IF_ERROR(store::RequireData(*opened));
@@ -295,13 +339,14 @@ Result<VerifyReport> load::VerifyWith(io::FileSystem& fs, const std::filesystem:
   for (const auto& entry : files)
     total += !options.rank || entry.rank == *options.rank ? entry.file_length : 0;
   uint64_t done = 0;
+  PlainValues plain;
   for (const auto& entry : files) {
     if (options.rank && entry.rank != *options.rank) continue;
     const std::function<void(uint64_t)> progress = [&](uint64_t in_file) {
       if (options.progress) options.progress(done + in_file, total);
     };
     FLAGSTONE_RETURN_IF_ERROR(
-        FileVerifier(fs, *opened, entry.rank, options, report, progress).Run());
+        FileVerifier(fs, *opened, entry.rank, options, plain, report, progress).Run());
     done += entry.file_length;
   }
   return report;

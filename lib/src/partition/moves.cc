@@ -15,6 +15,7 @@
 #include "base/macros.h"
 #include "base/text.h"
 #include "partition/geometry.h"
+#include "partition/normalize.h"
 
 namespace flagstone::partition {
 namespace {
@@ -27,13 +28,6 @@ constexpr uint32_t kUnknown = std::numeric_limits<uint32_t>::max();
 bool StandsAlone(const Partition& partition) {
   return std::holds_alternative<WholeCut>(partition.cut) ||
          std::holds_alternative<ReplicatedCut>(partition.cut);
-}
-
-std::optional<uint32_t> FindRole(const Partition& partition, std::string_view name) {
-  for (uint32_t r = 0; r < partition.roles.size(); ++r) {
-    if (partition.roles[r].name == name) return r;
-  }
-  return std::nullopt;
 }
 
 std::string_view FormName(RoleForm form) {

@@ -44,4 +44,18 @@ Layout Normalize(Layout layout) {
   return layout;
 }
 
+const Partition* FindPartition(const Layout& layout, std::string_view id) {
+  const auto found = std::lower_bound(
+      layout.partitions.begin(), layout.partitions.end(), id,
+      [](const Partition& candidate, std::string_view wanted) { return candidate.id < wanted; });
+  return found == layout.partitions.end() || found->id != id ? nullptr : &*found;
+}
+
+std::optional<uint32_t> FindRole(const Partition& partition, std::string_view name) {
+  for (uint32_t r = 0; r < partition.roles.size(); ++r) {
+    if (partition.roles[r].name == name) return r;
+  }
+  return std::nullopt;
+}
+
 }  // namespace flagstone::partition

@@ -5,7 +5,9 @@
 /// The normal form of a layout, and the union of what several ranks declare.
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,11 @@ namespace flagstone::partition {
 /// form. What a rank writes depends on the normal form of its own declaration alone, so the order
 /// is by id and not by declaration.
 Layout Normalize(Layout layout);
+
+/// The partition with this id, or null. The layout must be normal. Cost: O(log partitions).
+const Partition* FindPartition(const Layout& layout, std::string_view id);
+/// Position of the role with this name. Cost: O(roles), of which there are at most 256.
+std::optional<uint32_t> FindRole(const Partition& partition, std::string_view name);
 
 /// One declaration and the first rank that made it.
 struct Declaration {

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "format/header.h"
 #include "format/placement.h"
+#include "partition/normalize.h"
 #include "store/names.h"
 #include "store/publish.h"
 
@@ -101,6 +102,22 @@ Result<OpenedManifest> OpenLatest(io::FileSystem& fs, const path& root) {
                   {(root / kLatestName).string(), "", std::nullopt});
   }
   return gone;
+}
+
+// Every plain value belongs to a plain role of a member.
+Status CheckPlain(const Layout& layout, const format::RankIndex& index, const path& file) {
+  for (const format::PlainValue& value : index.plain) {
+    const Partition* const part = partition::FindPartition(layout, value.partition);
+    const auto role = part != nullptr ? partition::FindRole(*part, value.role) : std::nullopt;
+    if (role && part->roles[*role].form == RoleForm::kPlain && value.member < part->members.size())
+      continue;
+    const std::string name = Join(value.partition, "/", value.role);
+    return Status(StatusCode::kCorruption,
+                  Join(Quote(file.string()), " keeps a plain value of member ", value.member,
+                       " in ", Quote(name), ", which the manifest does not have"),
+                  {file.string(), name, std::nullopt});
+  }
+  return {};
 }
 
 }  // namespace
@@ -209,7 +226,13 @@ Status CheckRankHeader(io::File& file, const OpenedManifest& opened, uint32_t ra
   format::HeaderPage page;
   FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(file, 0, page));
   auto header = format::DecodeHeader(page, format::FileKind::kRankFile, entry.file_length);
-  if (!header.ok()) return header.status().Annotated(Quote(name), {name, "", 0});
+  if (!header.ok()) {
+    // The manifest names this file: whatever it is now, it is not what the caller asked for.
+    const Status& why = header.status();
+    if (why.code() == StatusCode::kInvalidArgument)
+      return Corrupt(file.path(), Join(Quote(name), ": ", why.message()), 0);
+    return why.Annotated(Quote(name), {name, "", 0});
+  }
   const auto refuse = [&](std::string why) {
     return Corrupt(
         file.path(),
@@ -276,6 +299,7 @@ Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& op
              expected->index_offset),
         offset);
   }
+  FLAGSTONE_RETURN_IF_ERROR(CheckPlain(manifest.layout, *index, file.path()));
   return index;
 }
 

@@ -88,10 +88,7 @@ TEST_F(HostileIndex, PlainValuesThatTheManifestDoesNotHave) {
        {format::PlainValue{"q", "step", 0, Value(5)}, format::PlainValue{"p", "steps", 0, Value(5)},
         format::PlainValue{"p", "fp32", 0, Value(5)},
         format::PlainValue{"p", "step", 1, Value(5)}}) {
-    const Status status = with(value);
-    EXPECT_EQ(status.code(), StatusCode::kCorruption);
-    EXPECT_THAT(status.message(), HasSubstr("which the manifest does not have"));
-    EXPECT_THAT(status.message(), HasSubstr((directory_ / "c").string()));
+    ExpectRefused(with(value), "which the manifest does not have");
   }
 }
 
@@ -111,6 +108,12 @@ TEST_F(HostileIndex, PlainValuesInWhichRanksDiffer) {
   const Status status = both->Plain("p", "step", "t").status();
   EXPECT_EQ(status.code(), StatusCode::kCorruption);
   EXPECT_THAT(status.message(), HasSubstr("ranks 1 and 0 saved unlike values of 'p/step/t'"));
+  const auto report = Verify(directory_ / "c");
+  ASSERT_TRUE(report.ok());
+  ASSERT_EQ(report->problems.size(), 1u);
+  EXPECT_EQ(report->problems[0].segment, "p/step");
+  EXPECT_THAT(report->problems[0].what,
+              HasSubstr("ranks 0 and 1 saved unlike values of 'p/step/t'"));
 }
 
 // Digests cover padding too, so only who made them could hide something there.
@@ -131,6 +134,41 @@ TEST_F(HostileIndex, PaddingThatIsNotZeroIsReportedThoughItsDigestIsRight) {
     EXPECT_THAT(problem.what, HasSubstr("padding is not zero"));
     EXPECT_EQ(problem.code, StatusCode::kCorruption);
   }
+}
+
+TEST_F(HostileIndex, M76_BytesBetweenMembersThatAreNotZero) {
+  Layout layout = TwoRanks();
+  layout.tensors.push_back(layout.tensors[0]);
+  layout.tensors[1].name = "u";
+  layout.tensors[0].shape = {5};
+  layout.partitions = {
+      MakeWhole("w", {0, 1}, RankList::World(2), {{"weight", DType::kFloat32}}, {0, 0})};
+  testing::SavedOptions options;
+  options.content = [](const format::PlacedSegment& segment, uint64_t offset,
+                       std::span<std::byte> out) {
+    testing::PatternOf(segment, offset, out);
+    for (uint64_t at = 20; at < 64; ++at) {
+      if (offset <= at && at < offset + out.size()) out[at - offset] = std::byte{at == 63};
+    }
+  };
+  testing::WriteFiles(testing::MakeCheckpoint(layout, options), directory_ / "c", options.content);
+  const auto report = Verify(directory_ / "c");
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_EQ(report->problems.size(), 1u);
+  EXPECT_EQ(report->problems[0].segment, "w/weight");
+  EXPECT_EQ(report->problems[0].offset, 4096u + 20);
+  EXPECT_EQ(report->problems[0].length, 44u);
+  EXPECT_THAT(report->problems[0].what, HasSubstr("padding is not zero"));
+}
+
+TEST_F(HostileIndex, M73_BytesBehindTheLastDigestThatAreNotZero) {
+  testing::SavedOptions options;
+  options.change_digests = [](std::span<std::byte> pages) { pages.back() = std::byte{1}; };
+  testing::WriteFiles(testing::MakeCheckpoint(TwoRanks(), options), directory_ / "c");
+  const auto report = Verify(directory_ / "c");
+  ASSERT_TRUE(report.ok()) << report.status().ToString();
+  ASSERT_EQ(report->problems.size(), 2u) << "one a file";
+  EXPECT_THAT(report->problems[0].what, HasSubstr("padding of a digest page is not zero"));
 }
 
 TEST_F(HostileIndex, ClientStateWhoseArrayIsNotThere) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <fstream>
 
 #include "flagstone/zero.h"
 #include "load/open_with.h"
@@ -28,7 +29,7 @@ class OpenFiles : public ::testing::Test {
     layout.world_size = 4;
     Tensor tensor;
     tensor.name = "t";
-    tensor.shape = {400000};
+    tensor.shape = {2400000};
     layout.tensors.push_back(tensor);
     layout.partitions = {
         MakeZero3("p", {0}, RankList::World(4), {{"fp32", DType::kFloat32}}),
@@ -96,6 +97,38 @@ TEST_F(OpenFiles, ABlockThatCannotBeReadIsAnErrorOfEveryWayToReadIt) {
   EXPECT_EQ(report->problems[0].file, saved_.files[1].name);
   EXPECT_EQ(report->problems[0].segment, "p/fp32");
   EXPECT_EQ(report->problems[0].chunk, (65536u - 4096) / 16384);
+}
+
+// A digest page that cannot be read again makes its chunks unknown, not sound: here it fails once,
+// and a chunk of the same batch does, so that all is read a second time.
+TEST_F(OpenFiles, VerifyForgetsNoChunkWhenItReadsASecondTime) {
+  const auto path = directory_ / "c" / saved_.files[1].name;
+  const uint64_t digests = saved_.files[1].index.placement.digests_offset;
+  {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(4096 + 3);
+    file.put('x');
+  }
+  uint64_t digest_reads = 0;
+  bool failed = false;
+  fs_.Add([&](const Call& call) -> std::optional<Fault> {
+    if (call.path != path) return std::nullopt;
+    if (call.operation == Operation::kRead && call.offset == digests && ++digest_reads == 2)
+      return Fault{EIO, {}};
+    // A window behind the one whose digests could not be read.
+    if (call.operation != Operation::kMap || digest_reads < 2 || failed) return std::nullopt;
+    failed = true;
+    return Fault{EIO, {}};
+  });
+  VerifyOptions options;
+  options.backend = Backend::kMmap;
+  const auto report = load::VerifyWith(fs_, directory_ / "c", options);
+  ASSERT_TRUE(report.ok());
+  EXPECT_TRUE(failed);
+  EXPECT_GE(digest_reads, 3u);
+  ASSERT_EQ(report->problems.size(), 1u);
+  EXPECT_EQ(report->problems[0].segment, "p/fp32");
+  EXPECT_EQ(report->problems[0].chunk, 0u);
 }
 
 TEST_F(OpenFiles, AMappingThatIsRefusedIsAnError) {

@@ -23,7 +23,8 @@ const SegmentContent& Or(const SegmentContent& content) {
 }
 
 // Digest pages, and their digests into the index.
-std::vector<std::byte> DigestPages(format::RankIndex& index, const SegmentContent& content) {
+std::vector<std::byte> DigestPages(format::RankIndex& index, const SavedOptions& options) {
+  const SegmentContent& content = Or(options.content);
   std::vector<std::byte> pages(index.placement.digest_pages() * kPage);
   std::vector<std::byte> chunk;
   for (const format::PlacedSegment& segment : index.placement.segments) {
@@ -34,6 +35,7 @@ std::vector<std::byte> DigestPages(format::RankIndex& index, const SegmentConten
       base::StoreLittle(pages.data() + 8 * (segment.first_chunk + i), base::Digest64(chunk));
     }
   }
+  if (options.change_digests) options.change_digests(pages);
   index.page_digests.clear();
   for (uint64_t at = 0; at < pages.size(); at += kPage) {
     index.page_digests.push_back(base::Digest64(std::span(pages).subspan(at, kPage)));
@@ -97,7 +99,7 @@ SavedCheckpoint MakeCheckpoint(Layout layout, const SavedOptions& options) {
     index.rank = rank;
     index.world_size = manifest.layout.world_size;
     index.placement = format::PlaceRankFile(manifest.layout, rank, {}).value();
-    file.tail = DigestPages(index, Or(options.content));
+    file.tail = DigestPages(index, options);
     if (options.change_index) options.change_index(index);
     const std::vector<std::byte> encoded = format::EncodeRankIndex(index).value();
     file.tail.insert(file.tail.end(), encoded.begin(), encoded.end());

@@ -49,6 +49,8 @@ struct SavedOptions {
   std::function<void(format::RankIndex& index)> change_index;
   /// Changes the manifest before it is written.
   std::function<void(format::Manifest& manifest)> change_manifest;
+  /// Changes the digest pages before they are digested.
+  std::function<void(std::span<std::byte> pages)> change_digests = {};
 };
 
 /// The content that is used when a test has no own: a function of partition, role and place.
