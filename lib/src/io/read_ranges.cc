@@ -398,11 +398,8 @@ Status CheckLengths(std::span<const std::shared_ptr<File>> files,
 Result<ReadStats> ReadRanges(FileSystem& fs, std::span<const std::shared_ptr<File>> files,
                              std::span<const ReadRange> ranges, const BlockConsumer& consumer,
                              const ReadOptions& options) {
-  const bool into_memory = std::any_of(ranges.begin(), ranges.end(), [](const ReadRange& range) {
-    return !range.destination.empty();
-  });
-  FLAGSTONE_ASSIGN_OR_RETURN(ReadSetup setup, SetUpReads(fs, files, options.backend, options.chosen,
-                                                         into_memory, options.queue_depth));
+  FLAGSTONE_ASSIGN_OR_RETURN(
+      ReadSetup setup, SetUpReads(fs, files, options.backend, options.chosen, options.queue_depth));
   const bool mapped = setup.choice.backend == Backend::kMmap;
   const ReadLimits limits = LimitsOf(options, setup.choice.backend);
   FLAGSTONE_ASSIGN_OR_RETURN(ReadPlanner planner, ReadPlanner::Make(ranges, files.size(), limits));

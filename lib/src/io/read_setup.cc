@@ -20,11 +20,9 @@ namespace {
 constexpr uint32_t kProbes = 16;
 
 // Fastest for pages that are in memory already.
-constexpr Backend kWarmIntoMemory = Backend::kPread;
-constexpr Backend kWarmToConsumer = Backend::kPread;
+constexpr Backend kWarm = Backend::kPread;
 
-BackendChoice Prefer(std::span<const std::shared_ptr<File>> files, bool into_memory) {
-  const Backend warm = into_memory ? kWarmIntoMemory : kWarmToConsumer;
+BackendChoice Prefer(std::span<const std::shared_ptr<File>> files) {
   bool all_in_memory = !files.empty();
   for (const auto& file : files) {
     if (file->kind() == FileSystemKind::kNetwork) {
@@ -34,7 +32,7 @@ BackendChoice Prefer(std::span<const std::shared_ptr<File>> files, bool into_mem
     }
     all_in_memory = all_in_memory && file->kind() == FileSystemKind::kMemory;
   }
-  if (all_in_memory) return {warm, "file system in memory"};
+  if (all_in_memory) return {kWarm, "file system in memory"};
 
   Residency sum;
   const size_t step = std::max<size_t>(1, files.size() / kProbes);
@@ -50,7 +48,7 @@ BackendChoice Prefer(std::span<const std::shared_ptr<File>> files, bool into_mem
   if (sum.probed == 0) return {Backend::kUringDirect, "page cache cannot be probed"};
   std::string found =
       base::Join(sum.resident, " of ", sum.probed, " probed pages are in the page cache");
-  if (2 * sum.resident >= sum.probed) return {warm, std::move(found)};
+  if (2 * sum.resident >= sum.probed) return {kWarm, std::move(found)};
   return {Backend::kUringDirect, std::move(found)};
 }
 
@@ -160,12 +158,12 @@ Result<std::shared_ptr<File>> OpenDirect(FileSystem& fs, File& file, OpenOptions
 
 Result<ReadSetup> SetUpReads(FileSystem& fs, std::span<const std::shared_ptr<File>> files,
                              Backend requested, const std::optional<BackendChoice>& chosen,
-                             bool into_memory, uint32_t depth) {
+                             uint32_t depth) {
   ReadSetup setup;
   setup.forced = !chosen && requested != Backend::kAuto;
   setup.choice = chosen         ? *chosen
                  : setup.forced ? BackendChoice{requested, "asked for"}
-                                : Prefer(files, into_memory);
+                                : Prefer(files);
   for (const auto& file : files) setup.files.push_back({.buffered = file, .direct = nullptr});
   Backend& backend = setup.choice.backend;
   if (backend == Backend::kMmap) return setup;
@@ -197,9 +195,9 @@ Result<ReadSetup> SetUpReads(FileSystem& fs, std::span<const std::shared_ptr<Fil
 
 Result<BackendChoice> ChooseReadBackend(FileSystem& fs,
                                         std::span<const std::shared_ptr<File>> files,
-                                        Backend requested, bool into_memory) {
+                                        Backend requested) {
   FLAGSTONE_ASSIGN_OR_RETURN(const ReadSetup setup,
-                             SetUpReads(fs, files, requested, std::nullopt, into_memory, 0));
+                             SetUpReads(fs, files, requested, std::nullopt, 0));
   return setup.choice;
 }
 

@@ -31,7 +31,7 @@ struct ReadSetup {
 /// `chosen` goes before `requested`. `depth` 0: chosen.
 Result<ReadSetup> SetUpReads(FileSystem& fs, std::span<const std::shared_ptr<File>> files,
                              Backend requested, const std::optional<BackendChoice>& chosen,
-                             bool into_memory, uint32_t depth);
+                             uint32_t depth);
 
 /// Requests in flight: what `depth` says, or a number that keeps disks busy when it is 0.
 uint32_t DepthOf(Backend backend, uint32_t depth);

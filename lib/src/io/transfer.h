@@ -86,12 +86,12 @@ struct ReadStats {
 /// with the cause.
 Result<BackendChoice> ChooseReadBackend(FileSystem& fs,
                                         std::span<const std::shared_ptr<File>> files,
-                                        Backend requested, bool into_memory);
+                                        Backend requested);
 
-/// Read all ranges of a set of files (paths opened by the caller, buffered). Falls back from direct
-/// to buffered, from the ring to threads, where the system refuses only at the first read (unless
-/// the backend was forced), and says so in the reason. After an error nothing is in flight any
-/// more.
+/// Read all ranges of a set of files (paths opened by the caller, buffered). Unless the backend was
+/// forced, falls back from the ring to threads where it cannot be set up, from direct to buffered
+/// reads also where they are refused only at a read, and says so in the reason. After an error
+/// nothing is in flight any more.
 Result<ReadStats> ReadRanges(FileSystem& fs, std::span<const std::shared_ptr<File>> files,
                              std::span<const ReadRange> ranges, const BlockConsumer& consumer,
                              const ReadOptions& options);

@@ -7,7 +7,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -52,6 +54,10 @@ constexpr uint32_t kMinDepth = 4;
 // Smaller requests are submitted together by the next Wait, larger ones at once: the device should
 // not be idle while the caller digests what has come.
 constexpr uint64_t kSubmitAtOnce = 64 << 10;
+
+// How long the kernel may go without memory for a single request.
+constexpr auto kRefusalPause = std::chrono::microseconds(200);
+constexpr uint32_t kMaxRefusals = 25'000;
 
 Status Refused(std::string_view why) {
   return Status(StatusCode::kUnsupported, base::Join("io_uring cannot be used: ", why));
@@ -101,6 +107,8 @@ class UringQueue final : public IoQueue {
   Status CheckAbilities();
   Status TryNothing();
   Status Enter(uint32_t wait_for);
+  void Drain();
+  uint32_t TakeReady(std::vector<IoCompletion>& completions);
   IoCompletion Take(const io_uring_cqe& completion);
 
   io_uring ring_{};
@@ -115,12 +123,25 @@ class UringQueue final : public IoQueue {
 UringQueue::~UringQueue() {
   if (!made_) return;
   std::vector<IoCompletion> dropped;
-  // An error here leaves nothing better to do than to close the ring, which cancels what it can.
   while (in_flight_ > 0) {
-    if (!Wait(dropped).ok()) break;
+    if (!Wait(dropped).ok()) {
+      Drain();
+      break;
+    }
     dropped.clear();
   }
   io_uring_queue_exit(&ring_);
+}
+
+// The kernel cannot be asked any more (somebody closed the ring's descriptor), but it writes into
+// the memory of what it took all the same, and says so in the mapped completions when it has done.
+void UringQueue::Drain() {
+  const uint32_t never_taken = io_uring_sq_ready(&ring_);
+  std::vector<IoCompletion> dropped;
+  while (in_flight_ > never_taken) {
+    if (TakeReady(dropped) == 0) std::this_thread::sleep_for(kRefusalPause);
+    dropped.clear();
+  }
 }
 
 int UringQueue::Init(uint32_t depth) {
@@ -196,7 +217,7 @@ Status UringQueue::Set(uint32_t depth) {
 
 // Hand what was prepared to the kernel and wait for completions.
 Status UringQueue::Enter(uint32_t wait_for) {
-  for (;;) {
+  for (uint32_t refusals = 0;;) {
     const int result =
         wait_for == 0 ? io_uring_submit(&ring_) : io_uring_submit_and_wait(&ring_, wait_for);
     if (result >= 0) return Status();
@@ -204,6 +225,13 @@ Status UringQueue::Enter(uint32_t wait_for) {
     // The kernel has no memory for the request, or wants its completions taken first: both pass.
     if (result == -EAGAIN || result == -EBUSY) {
       if (io_uring_cq_ready(&ring_) > 0 || wait_for == 0) return Status();
+      if (++refusals > kMaxRefusals) {
+        return Status(StatusCode::kResourceExhausted,
+                      base::Join("io_uring took no request for ",
+                                 kMaxRefusals * kRefusalPause / std::chrono::seconds(1),
+                                 " s: ", ErrnoText(-result)));
+      }
+      std::this_thread::sleep_for(kRefusalPause);
       continue;
     }
     return Status(StatusCode::kIoError, base::Join("io_uring_enter failed: ", ErrnoText(-result)));
@@ -261,6 +289,11 @@ IoCompletion UringQueue::Take(const io_uring_cqe& completion) {
 Status UringQueue::Wait(std::vector<IoCompletion>& completions) {
   if (in_flight_ == 0) return Status();
   FLAGSTONE_RETURN_IF_ERROR(Enter(1));
+  TakeReady(completions);
+  return Status();
+}
+
+uint32_t UringQueue::TakeReady(std::vector<IoCompletion>& completions) {
   unsigned head = 0;
   unsigned count = 0;
   io_uring_cqe* completion = nullptr;
@@ -269,7 +302,7 @@ Status UringQueue::Wait(std::vector<IoCompletion>& completions) {
     ++count;
   }
   io_uring_cq_advance(&ring_, count);
-  return Status();
+  return count;
 }
 
 }  // namespace

@@ -234,6 +234,7 @@ class PartitionCheck {
     const uint64_t padding = MembersStandAlone() ? kMemberAlignment : 0;
     std::optional<uint64_t> elements = total_;
     if (role.form == RoleForm::kAttached) {
+      elements = 0;
       for (const auto& shape : role.shapes) {
         elements = elements ? CheckedAdd(*elements, *ElementCount(shape)) : std::nullopt;
       }

@@ -99,12 +99,15 @@ Result<std::optional<std::string>> PublishedSaveId(io::FileSystem& fs, const pat
 Result<ManifestFile> ReadManifestFile(io::FileSystem& fs, const path& directory) {
   FLAGSTONE_ASSIGN_OR_RETURN(auto file,
                              fs.Open(directory / format::kManifestName, {Mode::kRead, false}));
+  const ErrorPlace place{file->path().string(), "", std::nullopt};
+  FLAGSTONE_ASSIGN_OR_RETURN(const io::FileInfo info, file->Info());
+  // The header first: room is made for what a manifest says of itself, not for any file's length.
+  std::vector<std::byte> first_page(std::min<uint64_t>(info.size, base::kPageBytes));
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file, 0, first_page));
+  auto header = format::DecodeHeader(first_page, format::FileKind::kManifest, info.size);
+  if (!header.ok()) return header.status().Annotated(Quote(place.path), place);
   FLAGSTONE_ASSIGN_OR_RETURN(const std::vector<std::byte> bytes,
                              ReadWhole(*file, kMaxManifestBytes));
-  const ErrorPlace place{file->path().string(), "", std::nullopt};
-  const auto first_page = std::span(bytes).first(std::min<size_t>(bytes.size(), base::kPageBytes));
-  auto header = format::DecodeHeader(first_page, format::FileKind::kManifest, bytes.size());
-  if (!header.ok()) return header.status().Annotated(Quote(place.path), place);
   auto manifest = format::DecodeManifest(bytes);
   if (!manifest.ok()) return manifest.status().Annotated(Quote(place.path), place);
   return ManifestFile{*std::move(manifest), *header, bytes.size()};

@@ -199,7 +199,7 @@ void IoTest::TearDown() {
 }
 
 bool Works(FileSystem& fs, const std::shared_ptr<File>& file, Backend backend) {
-  return ChooseReadBackend(fs, {&file, 1}, backend, true).ok();
+  return ChooseReadBackend(fs, {&file, 1}, backend).ok();
 }
 
 std::vector<Backend> WorkingBackends(FileSystem& fs, const std::shared_ptr<File>& file) {

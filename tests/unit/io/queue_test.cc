@@ -121,6 +121,42 @@ TEST_P(QueueTest, FailureNamesFileAndPlace) {
   EXPECT_EQ(status.place().offset, 8192U);
 }
 
+std::vector<int> OpenRings() {
+  std::vector<int> rings;
+  for (int fd = 0; fd < 1024; ++fd) {
+    std::error_code error;
+    const auto target = std::filesystem::read_symlink(
+        std::filesystem::path("/proc/self/fd") / std::to_string(fd), error);
+    if (!error && target.string() == "anon_inode:[io_uring]") rings.push_back(fd);
+  }
+  return rings;
+}
+
+// As a program does that closes all descriptors to become a daemon.
+TEST(UringQueueTest, ARingClosedBySomebodyElseLeavesNothingInFlight) {
+  testing::TemporaryDirectory directory;
+  WriteTestFile(directory / "file", 8 << 20);
+  const auto file = OpenForReading(PosixFileSystem(), directory / "file");
+  std::vector<std::byte> memory(8 << 20);
+  auto queue = PosixFileSystem().MakeQueue(QueueKind::kUring, 8);
+  if (!queue.ok()) GTEST_SKIP() << queue.status().ToString();
+  file->DropCache(0, memory.size());
+  for (uint64_t i = 0; i < 8; ++i) {
+    ASSERT_TRUE(IsOk((*queue)->Submit({.file = file.get(),
+                                       .offset = i << 20,
+                                       .memory = std::span(memory).subspan(i << 20, 1 << 20)})));
+  }
+  for (const int ring : OpenRings()) close(ring);
+  std::vector<IoCompletion> completions;
+  const Status waited = (*queue)->Wait(completions);
+  EXPECT_EQ(waited.code(), StatusCode::kIoError);
+  EXPECT_THAT(waited.message(), HasSubstr("EBADF"));
+  queue->reset();
+  const auto then = memory;
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(memory, then);
+}
+
 TEST_P(QueueTest, DestructorWaitsForWhatIsInFlight) {
   WriteTestFile(directory_ / "file", 8 << 20);
   const auto file = OpenForReading(PosixFileSystem(), directory_ / "file");

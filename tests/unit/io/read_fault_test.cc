@@ -187,10 +187,10 @@ TEST_P(RingRefusedTest, FallsBackToThreadsAndSaysWhy) {
                       HasSubstr(strerrorname_np(GetParam()))));
     const Status forced = Read(Forced(backend)).status();
     EXPECT_EQ(forced.code(), StatusCode::kUnsupported);
-    const auto choice = ChooseReadBackend(fs_, {&file_, 1}, backend, true);
+    const auto choice = ChooseReadBackend(fs_, {&file_, 1}, backend);
     EXPECT_EQ(choice.status(), forced);
   }
-  const auto chosen = ChooseReadBackend(fs_, {&file_, 1}, Backend::kAuto, true);
+  const auto chosen = ChooseReadBackend(fs_, {&file_, 1}, Backend::kAuto);
   ASSERT_TRUE(IsOk(chosen));
   EXPECT_EQ(chosen->backend, Backend::kPread);
 }

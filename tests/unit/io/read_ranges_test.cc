@@ -258,12 +258,12 @@ TEST_F(ReadRangesTest, AutoFollowsThePageCache) {
   if (file->kind() != FileSystemKind::kLocal) {
     GTEST_SKIP() << "the temporary directory is not on a local disk";
   }
-  auto choice = ChooseReadBackend(fs_, {&file, 1}, Backend::kAuto, true);
+  auto choice = ChooseReadBackend(fs_, {&file, 1}, Backend::kAuto);
   ASSERT_TRUE(IsOk(choice));
   EXPECT_NE(choice->backend, Backend::kUringDirect) << "just written: in the page cache";
   EXPECT_THAT(choice->reason, HasSubstr("16 of 16 probed pages"));
   ASSERT_TRUE(IsOk(DropPageCache(path)));
-  choice = ChooseReadBackend(fs_, {&file, 1}, Backend::kAuto, true);
+  choice = ChooseReadBackend(fs_, {&file, 1}, Backend::kAuto);
   ASSERT_TRUE(IsOk(choice));
   EXPECT_THAT(choice->reason, HasSubstr("0 of 16 probed pages"));
   if (Works(fs_, file, Backend::kUringDirect)) {
@@ -278,7 +278,7 @@ TEST_F(ReadRangesTest, FileSystemInMemoryNeedsNoDirectReads) {
   const flagstone::testing::TemporaryDirectory memory("/dev/shm");
   WriteTestFile(memory / "file", kMega);
   const auto file = OpenForReading(fs_, memory / "file");
-  const auto choice = ChooseReadBackend(fs_, {&file, 1}, Backend::kAuto, true);
+  const auto choice = ChooseReadBackend(fs_, {&file, 1}, Backend::kAuto);
   ASSERT_TRUE(IsOk(choice));
   EXPECT_NE(choice->backend, Backend::kUringDirect);
   EXPECT_THAT(choice->reason, HasSubstr("in memory"));
