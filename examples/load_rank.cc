@@ -9,10 +9,12 @@
 
 #include <algorithm>
 #include <cinttypes>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <string>
+#include <string_view>
 
 namespace {
 
@@ -56,7 +58,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: load_rank CHECKPOINT RANK\n");
     return 2;
   }
-  const auto rank = static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 10));
+  uint32_t rank = 0;
+  const std::string_view given = argv[2];
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), rank);
+  if (error != std::errc() || end != given.data() + given.size()) {
+    std::fprintf(stderr, "'%s' is not the number of a rank\n", argv[2]);
+    return 2;
+  }
   const flagstone::Status status = PrintRank(argv[1], rank);
   if (status.ok()) return EXIT_SUCCESS;
   std::fprintf(stderr, "load_rank: %s\n", status.ToString().c_str());

@@ -19,6 +19,7 @@
 #include <atomic>
 #include <chrono>
 #include <cinttypes>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -162,7 +163,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "usage: measure_peak CHECKPOINT RANK [--limit]\n");
     return 2;
   }
-  const auto rank = static_cast<uint32_t>(std::strtoul(argv[2], nullptr, 10));
+  uint32_t rank = 0;
+  const std::string_view given = argv[2];
+  const auto [end, error] = std::from_chars(given.data(), given.data() + given.size(), rank);
+  if (error != std::errc() || end != given.data() + given.size()) {
+    std::fprintf(stderr, "'%s' is not the number of a rank\n", argv[2]);
+    return 2;
+  }
   std::printf("%-20s %9s %9s %13s %13s\n", "MiB", "wanted", "read", "peak above:", "peak above:");
   std::printf("%-20s %9s %9s %13s %13s\n", "", "", "", "the library", "the kernel");
   bool all = true;

@@ -102,7 +102,12 @@ int main(int argc, char** argv) {
   }
   const std::string run = "save-example-" + std::to_string(getpid());
   for (uint32_t rank = 0; rank < kWorldSize; ++rank) {
-    if (fork() != 0) continue;
+    const pid_t child = fork();
+    if (child < 0) {
+      std::perror("save: fork");
+      return EXIT_FAILURE;  // the ranks that did start give up when the one that is missing is late
+    }
+    if (child > 0) continue;
     const flagstone::Status status = SaveRank(argv[1], rank, run);
     if (!status.ok()) std::fprintf(stderr, "rank %u: %s\n", rank, status.ToString().c_str());
     _exit(status.ok() ? 0 : 1);

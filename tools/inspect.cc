@@ -33,18 +33,13 @@ std::string_view FormName(RoleForm form) {
   return "unknown";
 }
 
-// The role names of each tensor, in the order of the partitions.
-std::vector<std::vector<std::string>> RolesOfTensors(const Layout& layout) {
-  std::vector<std::vector<std::string>> roles(layout.tensors.size());
+// The role names of each tensor, in the order of the partitions; a tensor has a role once.
+std::vector<std::vector<std::string_view>> RolesOfTensors(const Layout& layout) {
+  std::vector<std::vector<std::string_view>> roles(layout.tensors.size());
   for (const Partition& partition : layout.partitions) {
     for (const Member& member : partition.members) {
-      std::vector<std::string>& names = roles[member.tensor];
-      for (const Role& role : partition.roles) {
-        // A tensor that is cut into boxes is a member more than once.
-        if (std::find(names.begin(), names.end(), role.name) == names.end()) {
-          names.push_back(role.name);
-        }
-      }
+      std::vector<std::string_view>& names = roles[member.tensor];
+      for (const Role& role : partition.roles) names.push_back(role.name);
     }
   }
   return roles;
@@ -62,7 +57,7 @@ std::vector<uint32_t> Expand(const RankList& list) {
 // --- JSON ---
 
 Json TensorsToJson(const Layout& layout) {
-  const std::vector<std::vector<std::string>> roles = RolesOfTensors(layout);
+  const auto roles = RolesOfTensors(layout);
   Json list = Json::array();
   for (size_t i = 0; i < layout.tensors.size(); ++i) {
     const Tensor& tensor = layout.tensors[i];
@@ -147,9 +142,10 @@ Json CheckpointToJson(const Checkpoint& checkpoint, const Result<Value>& client_
 
 // --- For people ---
 
-std::string Joined(const std::vector<std::string>& names) {
+template <typename Text>
+std::string Joined(const std::vector<Text>& names) {
   std::string out;
-  for (const std::string& name : names) out += (out.empty() ? "" : " ") + name;
+  for (const std::string_view name : names) out.append(out.empty() ? "" : " ").append(name);
   return out.empty() ? "-" : out;
 }
 
@@ -234,7 +230,7 @@ void PrintRankFiles(const Checkpoint& checkpoint) {
 }
 
 void PrintTensors(const Layout& layout) {
-  const std::vector<std::vector<std::string>> roles = RolesOfTensors(layout);
+  const auto roles = RolesOfTensors(layout);
   Table table({{"tensor"},
                {"dtype"},
                {"shape"},

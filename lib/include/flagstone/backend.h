@@ -19,6 +19,9 @@ enum class Backend : uint8_t {
   kMmap,         ///< Loads only: copied out of a read-only mapping.
 };
 
+/// Most transfers in flight that may be asked for.
+inline constexpr uint32_t kMaxQueueDepth = 4096;
+
 /// "auto", "uring-direct", "uring", "pread" or "mmap", as on the command line.
 FLAGSTONE_EXPORT std::string_view Name(Backend backend);
 FLAGSTONE_EXPORT std::optional<Backend> BackendFromName(std::string_view name);

@@ -31,7 +31,7 @@ struct LoadOptions {
   bool replicated = false;  ///< Also what replicated partitions give this rank, read once a node.
   std::vector<std::string> roles = {};  ///< Only these roles; empty: all.
   Backend backend = Backend::kAuto;
-  uint32_t queue_depth = 0;            ///< Reads in flight; 0: chosen.
+  uint32_t queue_depth = 0;            ///< Reads in flight, at most kMaxQueueDepth; 0: chosen.
   HostAllocator* allocator = nullptr;  ///< For Allocate; null: PageAllocator().
   /// Called now and then from the thread in Load with wanted bytes done so far and in total.
   std::function<void(uint64_t, uint64_t)> progress = {};
@@ -139,7 +139,8 @@ class FLAGSTONE_EXPORT RankReader {
   Result<View> ViewTensor(std::string_view partition, std::string_view role,
                           std::string_view tensor, LoadReport* report = nullptr) const;
 
-  /// Read segments into the caller's memory or sinks, padding between members as zeros. After an
+  /// Read segments into the caller's memory or sinks, with what lies between their members: zeros, as
+  /// Writer leaves them and Verify checks them. After an
   /// error the content of the destinations is undefined. Reads go straight into memory where
   /// (address - file offset) is 0 modulo the device's memory alignment.
   Result<LoadReport> Load(std::span<const Destination> destinations) const;

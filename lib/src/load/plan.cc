@@ -121,6 +121,11 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
                        ", saved by ", wanted.world_size, " ranks: 0 to ", wanted.world_size - 1),
                   {opened.directory.string(), "", std::nullopt});
   }
+  if (options.queue_depth > kMaxQueueDepth) {
+    return Status(StatusCode::kInvalidArgument,
+                  Join("LoadOptions::queue_depth is ", options.queue_depth,
+                       "; it may be at most ", kMaxQueueDepth));
+  }
   const Layout& saved = opened.manifest.layout;
   auto moves = partition::PlanMoves(saved, wanted, rank, {options.replicated, options.roles});
   if (!moves.ok()) {

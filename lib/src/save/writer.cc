@@ -79,6 +79,18 @@ Status CheckOptions(const SaveOptions& options) {
     return Invalid(Join("SaveOptions::timeout is ", options.timeout.count(),
                         " ms; it must be at least 100 ms"));
   }
+  // Far below where sums of times in nanoseconds overflow.
+  constexpr auto kMostTime = std::chrono::hours(24 * 365);
+  if (options.timeout > kMostTime || options.sync_timeout > kMostTime ||
+      options.sync_timeout <= std::chrono::milliseconds(0)) {
+    return Invalid(Join("SaveOptions::timeout is ", options.timeout.count(),
+                        " ms and sync_timeout ", options.sync_timeout.count(),
+                        " ms; both must be above 0 and at most a year"));
+  }
+  if (options.queue_depth > kMaxQueueDepth) {
+    return Invalid(Join("SaveOptions::queue_depth is ", options.queue_depth,
+                        "; it may be at most ", kMaxQueueDepth));
+  }
   if (options.backend == Backend::kMmap) {
     return Invalid(
         "SaveOptions::backend is mmap, which cannot write; use auto, uring-direct, uring or pread");

@@ -44,8 +44,8 @@ std::string_view IdDigits(std::string_view save_id_hex) { return save_id_hex.sub
 
 bool IsCheckpointName(std::string_view name) {
   if (name.empty() || name == "." || name == ".." || name == kLatestName) return false;
-  if (name.find('/') != std::string_view::npos || name.find('\0') != std::string_view::npos)
-    return false;
+  // A newline would end the name in `latest`.
+  if (name.find_first_of(std::string_view("/\0\n", 3)) != std::string_view::npos) return false;
   return ParseName(name).kind == NameKind::kForeign;
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/open.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
+#include "base/bytes.h"
 #include "base/endian.h"
 #include "base/macros.h"
 #include "base/range.h"
@@ -356,42 +358,44 @@ std::string RankFileReader::SegmentsOfPage(uint64_t page) const {
   return Join("segments ", Quote(SegmentName(*first)), " to ", Quote(SegmentName(*last)));
 }
 
-Result<std::vector<std::byte>> RankFileReader::ReadArray(bool client, size_t position,
+Result<std::vector<std::byte>> RankFileReader::ReadArray(const format::PlacedSegment& segment,
                                                          uint64_t& bytes_read) const {
-  const std::string_view role = client ? format::kClientStateRole : format::kRankStateRole;
-  size_t seen = 0;
-  for (const format::PlacedSegment& segment : index_.placement.segments) {
-    if (!segment.partition.empty() || segment.role != role || seen++ != position) continue;
-    const uint64_t first_page = segment.first_chunk / format::kDigestsPerPage;
-    const uint64_t last_page =
-        (segment.first_chunk + segment.chunks() - 1) / format::kDigestsPerPage;
-    FLAGSTONE_ASSIGN_OR_RETURN(const auto digests,
-                               ReadDigestPages(first_page, last_page - first_page + 1, bytes_read));
-    std::vector<std::byte> bytes(segment.padded_bytes());
-    FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, segment.offset, bytes));
-    bytes_read += bytes.size();
-    for (uint64_t chunk = 0; chunk < segment.chunks(); ++chunk) {
-      const uint64_t at = chunk * segment.chunk_bytes;
-      const auto part = std::span<const std::byte>(bytes).subspan(
-          at, std::min<uint64_t>(segment.chunk_bytes, bytes.size() - at));
-      const uint64_t in_pages = segment.first_chunk + chunk - first_page * format::kDigestsPerPage;
-      const uint64_t stated = base::LoadLittle<uint64_t>(digests.data() + 8 * in_pages);
-      const uint64_t found = base::Digest64(part);
-      if (found != stated) return ChunkMismatch(file_->path(), segment, chunk, stated, found);
-    }
-    bytes.resize(segment.bytes);
-    return bytes;
+  const uint64_t first_page = segment.first_chunk / format::kDigestsPerPage;
+  const uint64_t last_page = (segment.first_chunk + segment.chunks() - 1) / format::kDigestsPerPage;
+  FLAGSTONE_ASSIGN_OR_RETURN(const auto digests,
+                             ReadDigestPages(first_page, last_page - first_page + 1, bytes_read));
+  FLAGSTONE_ASSIGN_OR_RETURN(auto bytes,
+                             base::MakeBytes(segment.padded_bytes(), "an array of the state"));
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, segment.offset, bytes));
+  bytes_read += bytes.size();
+  for (uint64_t chunk = 0; chunk < segment.chunks(); ++chunk) {
+    const uint64_t at = chunk * segment.chunk_bytes;
+    const auto part = std::span<const std::byte>(bytes).subspan(
+        at, std::min<uint64_t>(segment.chunk_bytes, bytes.size() - at));
+    const uint64_t in_pages = segment.first_chunk + chunk - first_page * format::kDigestsPerPage;
+    const uint64_t stated = base::LoadLittle<uint64_t>(digests.data() + 8 * in_pages);
+    const uint64_t found = base::Digest64(part);
+    if (found != stated) return ChunkMismatch(file_->path(), segment, chunk, stated, found);
   }
-  // ReadRankIndex compared the arrays with the state.
-  return Status(StatusCode::kInternal,
-                Join(Quote(file_->path().string()), " has no array ", position, " of ", role));
+  bytes.resize(segment.bytes);
+  return bytes;
 }
 
 Status FillArrays(const RankFileReader& reader, bool client, Value& value, uint64_t& bytes_read) {
-  size_t position = 0;
+  const std::string_view role = client ? format::kClientStateRole : format::kRankStateRole;
+  const auto& segments = reader.index().placement.segments;
+  auto segment = segments.begin();
   for (Array* array : format::SegmentArrays(value)) {
-    FLAGSTONE_ASSIGN_OR_RETURN(array->bytes, reader.ReadArray(client, position, bytes_read));
-    ++position;
+    segment = std::find_if(segment, segments.end(), [role](const auto& candidate) {
+      return candidate.partition.empty() && candidate.role == role;
+    });
+    // ReadRankIndex compared the arrays with the state.
+    if (segment == segments.end()) {
+      return Status(StatusCode::kInternal,
+                    Join(Quote(reader.file()->path().string()), " has too few arrays of ", role));
+    }
+    FLAGSTONE_ASSIGN_OR_RETURN(array->bytes, reader.ReadArray(*segment, bytes_read));
+    ++segment;
   }
   return {};
 }

@@ -78,9 +78,9 @@ class RankFileReader {
   Result<std::vector<std::byte>> ReadDigestPages(uint64_t first, uint64_t count,
                                                  uint64_t& bytes_read) const;
 
-  /// An array segment's bytes, verified. `client` picks client state's arrays, `position` counts
-  /// among those. `bytes_read` grows by them and by their digest pages.
-  Result<std::vector<std::byte>> ReadArray(bool client, size_t position,
+  /// The bytes of an array segment of the index, verified. `bytes_read` grows by them and by their
+  /// digest pages. Errors: kCorruption, kIoError, kResourceExhausted.
+  Result<std::vector<std::byte>> ReadArray(const format::PlacedSegment& segment,
                                            uint64_t& bytes_read) const;
 
  private:

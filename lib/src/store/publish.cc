@@ -242,6 +242,22 @@ Result<bool> TemporaryManifest::Withdraw() {
   return published;
 }
 
+std::optional<Latest> ParseLatest(std::string_view text) {
+  Latest latest;
+  const size_t line_end = text.find('\n');
+  latest.name = text.substr(0, line_end);
+  if (line_end != std::string_view::npos) {
+    latest.save_id = text.substr(line_end + 1);
+    if (latest.save_id.ends_with('\n')) latest.save_id.pop_back();
+  }
+  const bool id_is_valid =
+      latest.save_id.empty() ||
+      (latest.save_id.size() == 32 &&
+       latest.save_id.find_first_not_of("0123456789abcdef") == std::string::npos);
+  if (!IsCheckpointName(latest.name) || !id_is_valid) return std::nullopt;
+  return latest;
+}
+
 Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root) {
   const path name = root / kLatestName;
   auto text = ReadSmallFile(fs, name, kMaxLatestBytes);
@@ -249,24 +265,12 @@ Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root) {
     if (text.status().code() == StatusCode::kNotFound) return std::optional<Latest>();
     return text.status();
   }
-  Latest latest;
-  const size_t line_end = text->find('\n');
-  latest.name = text->substr(0, line_end);
-  if (line_end != std::string::npos) {
-    latest.save_id = text->substr(line_end + 1);
-    if (latest.save_id.ends_with('\n')) latest.save_id.pop_back();
-  }
-  const bool id_is_valid =
-      latest.save_id.empty() ||
-      (latest.save_id.size() == 32 &&
-       latest.save_id.find_first_not_of("0123456789abcdef") == std::string::npos);
-  if (!IsCheckpointName(latest.name) || !id_is_valid) {
-    return Status(StatusCode::kCorruption,
-                  Join(Quote(name.string()), " does not hold a checkpoint's name and save id but ",
-                       Quote(*text)),
-                  {name.string(), "", std::nullopt});
-  }
-  return std::optional<Latest>(std::move(latest));
+  auto latest = ParseLatest(*text);
+  if (latest) return latest;
+  return Status(StatusCode::kCorruption,
+                Join(Quote(name.string()), " does not hold a checkpoint's name and save id but ",
+                     Quote(*text)),
+                {name.string(), "", std::nullopt});
 }
 
 Status MoveLatest(io::FileSystem& fs, const path& root, const Latest& latest, int64_t committed_at,

@@ -110,6 +110,8 @@ struct Latest {
   std::string name;
   std::string save_id;  ///< Empty when the file has no second line.
 };
+/// nullopt when the text is not a checkpoint's name, or what follows it no save id.
+std::optional<Latest> ParseLatest(std::string_view text);
 /// nullopt when there is no such file. kCorruption when it does not hold a checkpoint's name.
 Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root);
 

@@ -82,11 +82,13 @@ class Fields {
     valid_ = false;
     return false;
   }
-  json Object(const char* key) {
+  // Not a copy: one of a deeply nested value would overflow the stack.
+  const json& Object(const char* key) {
+    static const json nothing;
     const json* value = Member(key);
     if (value) return *value;
     valid_ = false;
-    return json();
+    return nothing;
   }
   template <size_t n>
   size_t Choice(const char* key, const std::array<std::string_view, n>& names) {
@@ -142,7 +144,10 @@ std::optional<Owner> OwnerFrom(const json& object) {
   owner.process.start_time = fields.Unsigned("start_time");
   owner.beat = fields.Unsigned("beat");
   owner.timeout_ms = fields.Signed("timeout_ms");
-  return fields.valid() ? std::optional(owner) : std::nullopt;
+  // More than a year is nobody's; sums of such times would overflow.
+  constexpr int64_t kMostMs = int64_t{366} * 24 * 3600 * 1000;
+  const bool has_sense = owner.timeout_ms > 0 && owner.timeout_ms <= kMostMs;
+  return fields.valid() && has_sense ? std::optional(owner) : std::nullopt;
 }
 
 // The JSON line of a record; the payload, if any, comes after the line's end.

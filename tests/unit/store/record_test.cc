@@ -89,6 +89,23 @@ TEST(RecordTest, AMissingOrUnlikeFieldMakesARecordInvalid) {
   }
 }
 
+// Anybody can put a file where records lie.
+TEST(RecordTest, DeepNestingIsNoRecord) {
+  std::string text = R"({"kind":"attempt","owner":)";
+  text.append(4'000'000, '[').append(4'000'000, ']').append("}\n");
+  EXPECT_FALSE(DecodeAttempt(text));
+  EXPECT_FALSE(DecodeAnswer(text));
+  EXPECT_FALSE(DecodeOwner(text));
+}
+
+TEST(RecordTest, TimesBeyondSenseMakeARecordInvalid) {
+  for (const int64_t ms : {INT64_MIN, int64_t{0}, INT64_MAX}) {
+    Attempt attempt = FullAttempt();
+    attempt.owner.timeout_ms = ms;
+    EXPECT_FALSE(DecodeAttempt(EncodeAttempt(attempt))) << ms;
+  }
+}
+
 TEST(RecordTest, TextOfAnyBytesComesBackAsItWasGiven) {
   EXPECT_EQ(RecordText("run 1"), "run 1");
   EXPECT_EQ(RecordText("\xff"), "hex:ff");
