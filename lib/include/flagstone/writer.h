@@ -49,7 +49,7 @@ struct SaveOptions {
   std::shared_ptr<Coordinator> coordinator = {};
   Backend backend = Backend::kAuto;             ///< kMmap cannot write.
   uint64_t staging_bytes = uint64_t{64} << 20;  ///< Upper bound of the writer's buffers.
-  uint32_t queue_depth = 0;                     ///< Writes in flight, at most kMaxQueueDepth; 0: chosen.
+  uint32_t queue_depth = 0;  ///< Writes in flight, at most kMaxQueueDepth; 0: chosen.
   /// Called now and then from the thread in Commit with bytes written so far and in total.
   std::function<void(uint64_t, uint64_t)> progress = {};
   /// Asked to stop before the commit point, Commit gives up with kCancelled on all ranks and leaves
@@ -123,6 +123,8 @@ class FLAGSTONE_EXPORT Writer {
   friend class save::WriterFactory;
   class Impl;
   explicit Writer(std::unique_ptr<Impl> impl);
+  Status CheckUsable() const;
+
   std::unique_ptr<Impl> impl_;
 };
 

@@ -28,8 +28,8 @@ std::string ErrnoText(int error) {
 
 StatusCode ErrnoCode(int error) {
   switch (error) {
-    case ENOENT:
-    case ESTALE:
+    case ENOENT:  // not ESTALE: a handle that a file server forgot does not prove that the file is
+                  // gone
       return StatusCode::kNotFound;
     case EEXIST:
     case ENOTEMPTY:
@@ -74,7 +74,8 @@ std::string Hint(int error) {
     case EDQUOT:
       return "; the user's or the group's quota is used up";
     case ESTALE:
-      return "; another client of the network file system removed the file";
+      return "; another client of the network file system removed the file, or the server was "
+             "replaced";
     default:
       return {};
   }

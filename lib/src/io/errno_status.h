@@ -18,7 +18,7 @@ namespace flagstone::io {
 std::string ErrnoText(int error);
 
 /// The code for an errno that no caller gave a meaning of its own:
-///   kNotFound           ENOENT, ESTALE (removed by another client of a network file system)
+///   kNotFound           ENOENT
 ///   kAlreadyExists      EEXIST, ENOTEMPTY
 ///   kResourceExhausted  ENOSPC, EDQUOT, EFBIG, ENOMEM, EMFILE, ENFILE, EMLINK, ENOLCK
 ///   kInvalidArgument    ENOTDIR, EISDIR, ELOOP, ENAMETOOLONG, EXDEV

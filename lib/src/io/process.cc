@@ -90,7 +90,9 @@ class LinuxProcesses final : public ProcessTable {
   Liveness StateOf(const ProcessIdentity& process) override {
     if (process.boot_id.empty() || here_.boot_id.empty()) return Liveness::kUnknown;
     if (process.boot_id != here_.boot_id) {
-      const bool same_machine = process.host == here_.host && process.machine == here_.machine;
+      // Containers on many nodes may have one host name, and no machine id.
+      const bool same_machine =
+          !here_.machine.empty() && process.host == here_.host && process.machine == here_.machine;
       return same_machine ? Liveness::kDead : Liveness::kUnknown;
     }
     if (process.pid_namespace != here_.pid_namespace || process.pid <= 0) return Liveness::kUnknown;

@@ -11,6 +11,7 @@
 #include "io/process.h"
 #include "partition/normalize.h"
 #include "save/publication.h"
+#include "save/target.h"
 #include "store/claim.h"
 #include "store/publish.h"
 
@@ -47,9 +48,11 @@ Status DescribeFiles(format::Manifest& manifest) {
 
 }  // namespace
 
-Result<SaveReport> WriteManifestOnly(const std::filesystem::path& path, const Layout& layout,
+Result<SaveReport> WriteManifestOnly(const std::filesystem::path& given, const Layout& layout,
                                      const SaveOptions& options) {
   const auto began = std::chrono::steady_clock::now();
+  FLAGSTONE_ASSIGN_OR_RETURN(const std::filesystem::path path, save::CheckTarget(given));
+  FLAGSTONE_RETURN_IF_ERROR(save::CheckOptions(options));
   FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(layout));
   format::Manifest manifest = DescribeOnly(partition::Normalize(layout), options);
   FLAGSTONE_RETURN_IF_ERROR(DescribeFiles(manifest));
@@ -86,9 +89,8 @@ Result<SaveReport> WriteManifestOnly(const std::filesystem::path& path, const La
   }
   report.save_id = attempt.save_id;
   report.committed_at = manifest.committed_at;
-  report.warnings =
-      AfterCommit(environment, {path, attempt.save_id, manifest.committed_at, attempt.owner.nonce,
-                                options.update_latest, options.timeout});
+  report.warnings = AfterCommit(
+      environment, {path, manifest.committed_at, options.update_latest, options.timeout});
   report.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   return report;
 }

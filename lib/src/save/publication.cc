@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "format/header.h"
+#include "store/names.h"
 #include "store/participants.h"
 
 namespace flagstone::save {
@@ -68,9 +69,8 @@ std::vector<std::string> AfterCommit(const SaveEnvironment& environment,
   std::vector<std::string> warnings;
   io::FileSystem& fs = *environment.fs;
   if (save.update_latest) {
-    const store::Latest latest{save.directory.filename().string(), save.save_id};
-    const Status moved =
-        store::MoveLatest(fs, store::RootOf(save.directory), latest, save.committed_at, save.nonce);
+    const Status moved = store::MoveLatest(fs, store::RootOf(save.directory),
+                                           save.directory.filename().string(), save.committed_at);
     if (!moved.ok()) warnings.push_back(Join("'latest' was not moved: ", moved.message()));
   }
   // The replaced manifest's files are debris now like any other.

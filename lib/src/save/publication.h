@@ -54,9 +54,7 @@ Status DurabilityUnknown(const std::filesystem::path& directory);
 
 struct CommittedSave {
   std::filesystem::path directory;
-  std::string save_id;
   int64_t committed_at = 0;
-  std::string nonce;
   bool update_latest = true;
   std::chrono::milliseconds timeout{};
 };

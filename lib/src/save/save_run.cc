@@ -66,7 +66,6 @@ SaveRun::SaveRun(Input input)
 
 Result<SaveReport> SaveRun::Run() {
   const auto began = std::chrono::steady_clock::now();
-  FLAGSTONE_RETURN_IF_ERROR(PrepareContent());
   Result<SaveReport> result = Save();
   if (result.ok()) {
     result->seconds =
@@ -78,6 +77,10 @@ Result<SaveReport> SaveRun::Run() {
 }
 
 Result<SaveReport> SaveRun::Save() {
+  if (Status prepared = PrepareContent(); !prepared.ok()) {
+    TellOthers(prepared);
+    return prepared;
+  }
   FLAGSTONE_RETURN_IF_ERROR(Begin());
   const Status written = WriteAndReport();
   return leads() ? Lead(written) : Follow(written);
@@ -126,9 +129,7 @@ Result<store::SessionDeclaration> SaveRun::Declare() const {
   return declaration;
 }
 
-// The handshake's thread, and on rank 0 the claim on the name. On an error nothing of this is left.
-Status SaveRun::Begin() {
-  FLAGSTONE_ASSIGN_OR_RETURN(auto declaration, Declare());
+void SaveRun::MakeSession(store::SessionDeclaration declaration) {
   store::SessionOptions options;
   options.board = input_.options->coordinator ? input_.options->coordinator
                                               : store::MakeFileCoordinator(fs_, input_.directory);
@@ -139,6 +140,29 @@ Status SaveRun::Begin() {
   if (!input_.options->overwrite)
     options.check_free = [this] { return store::CheckFree(fs_, input_.directory); };
   session_ = std::make_unique<store::Session>(std::move(options));
+}
+
+// This rank cannot take part at all. The others come all the same, and would wait for it.
+void SaveRun::TellOthers(const Status& why) {
+  if (self_.party.world_size == 1) return;
+  MakeSession({});
+  if (leads()) {
+    const Status led = InDirectory([&] { return session_->Lead(io::RandomHex(16), nullptr); });
+    if (led.ok()) session_->Conclude(store::Session::Outcome{why, 0, false}, input_.options->stop);
+  } else if (InDirectory([&] { return session_->Follow(); }).ok()) {
+    session_->ReportFailed(why, input_.options->stop);
+    session_->Leave();
+  }
+}
+
+// The handshake's thread, and on rank 0 the claim on the name. On an error nothing of this is left.
+Status SaveRun::Begin() {
+  auto declaration = Declare();
+  if (!declaration.ok()) {
+    TellOthers(declaration.status());
+    return declaration.status();
+  }
+  MakeSession(*std::move(declaration));
   if (leads()) return BeginToLead();
   return InDirectory([&] { return session_->Follow(); });
 }
@@ -151,14 +175,10 @@ Status SaveRun::BeginToLead() {
         auto claimed,
         store::Claim(fs_, *input_.environment.processes, input_.directory,
                      input_.options->overwrite, timing_, input_.options->stop, attempt));
-    Status status;
     if (const auto mode = ReplacedMode()) {
-      status = claimed->SetMode(*mode);
-    } else {
-      // Who made the directory may have died before it synced the directory's own name.
-      status = fs_.SyncDirectory(store::RootOf(input_.directory));
+      Status status = claimed->SetMode(*mode);
+      if (!status.ok()) return Withdraw(*claimed, std::move(status)).status;
     }
-    if (!status.ok()) return Withdraw(*claimed, std::move(status)).status;
     return claimed;
   };
   auto claimed = InDirectory(claim);
@@ -226,6 +246,11 @@ Status SaveRun::Checkpoint(uint64_t streamed) {
 }
 
 Status SaveRun::WriteAndReport() {
+  if (leads() && !ReplacedMode()) {
+    // Who made the directory may have died before it synced the directory's own name.
+    const SyncScope sync(*session_);
+    FLAGSTONE_RETURN_IF_ERROR(fs_.SyncDirectory(store::RootOf(input_.directory)));
+  }
   FLAGSTONE_RETURN_IF_ERROR(MakePrivateFile());
   FLAGSTONE_RETURN_IF_ERROR(
       file_->WriteSegments([this](uint64_t streamed) { return Checkpoint(streamed); }));
@@ -239,7 +264,7 @@ Status SaveRun::FinishFile() {
   index.rank = input_.rank;
   index.world_size = input_.layout->world_size;
   index.plain = std::move(plain_);
-  index.rank_state = input_.rank_state;
+  index.rank_state = std::move(input_.rank_state);  // its arrays are written
   const std::filesystem::path final_name =
       input_.directory / format::RankFileName(input_.rank, index.save_id);
   const SyncScope sync(*session_);
@@ -259,13 +284,13 @@ Status SaveRun::FinishFile() {
   return {};
 }
 
-Result<format::Manifest> SaveRun::MakeManifest(store::WrittenSave written) const {
+Result<format::Manifest> SaveRun::MakeManifest(store::WrittenSave written) {
   format::Manifest manifest;
   FLAGSTONE_ASSIGN_OR_RETURN(manifest.save_id, ParseSaveId(save_id_));
   manifest.step = input_.options->step;
   manifest.committed_at = CommitTime(fs_, input_.directory);
   manifest.layout = std::move(written.layout);
-  manifest.client_state = input_.client_state;
+  manifest.client_state = std::move(input_.client_state);  // its arrays are written
   for (const store::Answer& answer : written.answers) {
     format::RankFileEntry entry;
     entry.rank = answer.owner.rank;
@@ -283,12 +308,34 @@ Result<format::Manifest> SaveRun::MakeManifest(store::WrittenSave written) const
   return manifest;
 }
 
+// Before they are published: a directory that is not the same for all ranks (a disk of each node)
+// would make a checkpoint of which most is elsewhere.
+Status SaveRun::CheckFilesAreHere(const format::Manifest& manifest) const {
+  for (const format::RankFileEntry& entry : manifest.files) {
+    const std::filesystem::path name =
+        input_.directory / format::RankFileName(entry.rank, manifest.save_id);
+    const auto info = fs_.Stat(name);
+    if (info.ok() && info->size == entry.file_length) continue;
+    if (!info.ok() && info.status().code() != StatusCode::kNotFound) return info.status();
+    return Status(
+        StatusCode::kNotFound,
+        Join("rank ", entry.rank, " wrote its file of ", entry.file_length,
+             " bytes, but where rank 0 looks, ", Quote(name.string()),
+             info.ok() ? Join(" has ", info->size, " bytes") : std::string(" is not there"),
+             "; all ranks must save to one directory of a shared file system"),
+        {name.string(), "", std::nullopt});
+  }
+  return {};
+}
+
 Publication SaveRun::GatherAndPublish() {
   auto written = session_->WaitAllWritten(input_.options->stop);
   if (!written.ok()) return Withdraw(*temporary_, written.status());
   const SyncScope sync(*session_);
   const auto manifest = MakeManifest(*std::move(written));
   if (!manifest.ok()) return Withdraw(*temporary_, manifest.status());
+  if (Status there = CheckFilesAreHere(*manifest); !there.ok())
+    return Withdraw(*temporary_, std::move(there));
   report_.committed_at = manifest->committed_at;
   const auto bytes = format::EncodeManifest(*manifest);
   if (!bytes.ok()) return Withdraw(*temporary_, bytes.status());
@@ -309,9 +356,9 @@ Result<SaveReport> SaveRun::Lead(const Status& own) {
       return publication.status;
     case Decision::kCommitted: {
       const SyncScope sync(*session_);
-      report_.warnings = AfterCommit(input_.environment,
-                                     {input_.directory, save_id_, report_.committed_at, self_.nonce,
-                                      input_.options->update_latest, timing_.timeout});
+      report_.warnings = AfterCommit(
+          input_.environment,
+          {input_.directory, report_.committed_at, input_.options->update_latest, timing_.timeout});
       break;
     }
     case Decision::kDurabilityUnknown:  // neither the old files nor the new ones may go
@@ -348,8 +395,10 @@ Result<SaveReport> SaveRun::Follow(const Status& own) {
              committed.status().message(), ")"));
   }
   if (!*committed) return outcome.status();
+  // A later save may have replaced it by now.
   const auto manifest = store::ReadManifest(fs_, input_.directory);
-  return Report(manifest.ok() ? manifest->committed_at : 0, false);
+  const bool is_ours = manifest.ok() && base::Hex(manifest->save_id) == save_id_;
+  return Report(is_ours ? manifest->committed_at : 0, false);
 }
 
 void SaveRun::RemoveOwnFile() {

@@ -46,6 +46,8 @@ class SaveRun {
   Result<SaveReport> Save();
   Status PrepareContent();
   Result<store::SessionDeclaration> Declare() const;
+  void MakeSession(store::SessionDeclaration declaration);
+  void TellOthers(const Status& why);
   Status Begin();
   Status BeginToLead();
   template <typename Act>
@@ -58,7 +60,8 @@ class SaveRun {
   // Rank 0, when its own file is written or could not be (`own`).
   Result<SaveReport> Lead(const Status& own);
   Publication GatherAndPublish();
-  Result<format::Manifest> MakeManifest(store::WrittenSave written) const;
+  Result<format::Manifest> MakeManifest(store::WrittenSave written);
+  Status CheckFilesAreHere(const format::Manifest& manifest) const;
   // The others, likewise.
   Result<SaveReport> Follow(const Status& own);
 
@@ -68,7 +71,7 @@ class SaveRun {
 
   bool leads() const { return input_.rank == 0; }
 
-  const Input input_;
+  Input input_;
   io::FileSystem& fs_;
   const store::Timing timing_;
   store::Owner self_;

@@ -10,6 +10,7 @@
 #include "save/given.h"
 #include "save/run_identity.h"
 #include "save/save_run.h"
+#include "save/target.h"
 #include "save/writer_factory.h"
 #include "store/claim.h"
 #include "store/names.h"
@@ -31,16 +32,14 @@ class Writer::Impl {
         run_(std::move(run)),
         given_(layout_, rank) {}
 
+  bool committed() const { return committed_; }
   save::Given& given() { return given_; }
   Source& Keep(std::span<const std::byte> bytes) { return spans_.emplace_back(bytes); }
   void set_rank_state(Value state) { rank_state_ = std::move(state); }
   void set_client_state(Value state) { client_state_ = std::move(state); }
 
   Result<SaveReport> Commit() {
-    if (std::exchange(committed_, true)) {
-      return Status(StatusCode::kInvalidArgument,
-                    "Commit was called before on this Writer; make a Writer for each save");
-    }
+    committed_ = true;
     save::SaveRun::Input input;
     input.environment = environment_;
     input.directory = path_;
@@ -49,8 +48,8 @@ class Writer::Impl {
     input.options = &options_;
     input.run = run_;
     input.given = &given_;
-    input.rank_state = rank_state_;
-    input.client_state = client_state_;
+    input.rank_state = std::move(rank_state_);
+    input.client_state = std::move(client_state_);
     return save::SaveRun(std::move(input)).Run();
   }
 
@@ -74,47 +73,12 @@ Status Invalid(std::string message) {
   return Status(StatusCode::kInvalidArgument, std::move(message));
 }
 
-Status CheckOptions(const SaveOptions& options) {
-  if (options.timeout < std::chrono::milliseconds(100)) {
-    return Invalid(Join("SaveOptions::timeout is ", options.timeout.count(),
-                        " ms; it must be at least 100 ms"));
-  }
-  // Far below where sums of times in nanoseconds overflow.
-  constexpr auto kMostTime = std::chrono::hours(24 * 365);
-  if (options.timeout > kMostTime || options.sync_timeout > kMostTime ||
-      options.sync_timeout <= std::chrono::milliseconds(0)) {
-    return Invalid(Join("SaveOptions::timeout is ", options.timeout.count(),
-                        " ms and sync_timeout ", options.sync_timeout.count(),
-                        " ms; both must be above 0 and at most a year"));
-  }
-  if (options.queue_depth > kMaxQueueDepth) {
-    return Invalid(Join("SaveOptions::queue_depth is ", options.queue_depth,
-                        "; it may be at most ", kMaxQueueDepth));
-  }
-  if (options.backend == Backend::kMmap) {
-    return Invalid(
-        "SaveOptions::backend is mmap, which cannot write; use auto, uring-direct, uring or pread");
-  }
-  constexpr uint64_t kLeastStaging = 128 * 1024;
-  if (options.staging_bytes < kLeastStaging) {
-    return Invalid(Join("SaveOptions::staging_bytes is ", options.staging_bytes,
-                        "; it must be at least ", kLeastStaging));
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<Writer> save::WriterFactory::Make(SaveEnvironment environment,
                                          const std::filesystem::path& path, Layout layout,
                                          uint32_t rank, SaveOptions options) {
-  // "ROOT/NAME/" and "ROOT/./NAME" are meant as ROOT/NAME.
-  std::filesystem::path clean = path.lexically_normal();
-  if (!clean.has_filename()) clean = clean.parent_path();
-  if (!store::IsCheckpointName(clean.filename().string())) {
-    return Invalid(
-        Join("checkpoint path ", Quote(path.string()), " does not end in a name for a checkpoint"));
-  }
+  FLAGSTONE_ASSIGN_OR_RETURN(std::filesystem::path clean, CheckTarget(path));
   FLAGSTONE_RETURN_IF_ERROR(CheckOptions(options));
   FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(layout));
   if (rank >= layout.world_size) {
@@ -140,47 +104,64 @@ Result<Writer> Writer::Create(const std::filesystem::path& path, Layout layout, 
                                    std::move(layout), rank, std::move(options));
 }
 
+// Of a Writer whose Commit was called, or that was moved from, nothing can become a save.
+Status Writer::CheckUsable() const {
+  if (!impl_) return Invalid("this Writer was moved from");
+  if (!impl_->committed()) return {};
+  return Invalid("Commit was called before on this Writer; make a Writer for each save");
+}
+
 Writer::Writer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Writer::Writer(Writer&&) noexcept = default;
 Writer& Writer::operator=(Writer&&) noexcept = default;
 Writer::~Writer() = default;
 
 Status Writer::Add(std::string_view partition, std::string_view role, Source& source) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   return impl_->given().AddSegment(partition, role, source);
 }
 
 Status Writer::Add(std::string_view partition, std::string_view role,
                    std::span<const std::byte> bytes) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   return Add(partition, role, impl_->Keep(bytes));
 }
 
 Status Writer::AddTensor(std::string_view partition, std::string_view role, std::string_view tensor,
                          Source& source) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   return impl_->given().AddTensor(partition, role, tensor, source);
 }
 
 Status Writer::AddTensor(std::string_view partition, std::string_view role, std::string_view tensor,
                          std::span<const std::byte> bytes) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   return AddTensor(partition, role, tensor, impl_->Keep(bytes));
 }
 
 Status Writer::AddPlain(std::string_view partition, std::string_view role, std::string_view tensor,
                         Value value) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   return impl_->given().AddPlain(partition, role, tensor, std::move(value));
 }
 
 Status Writer::SetRankState(Value state) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   FLAGSTONE_RETURN_IF_ERROR(ValidateValue(state, "the rank state"));
   impl_->set_rank_state(std::move(state));
   return {};
 }
 
 Status Writer::SetClientState(Value state) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
   FLAGSTONE_RETURN_IF_ERROR(ValidateValue(state, "the client state"));
   impl_->set_client_state(std::move(state));
   return {};
 }
 
-Result<SaveReport> Writer::Commit() { return impl_->Commit(); }
+Result<SaveReport> Writer::Commit() {
+  FLAGSTONE_RETURN_IF_ERROR(CheckUsable());
+  return impl_->Commit();
+}
 
 }  // namespace flagstone

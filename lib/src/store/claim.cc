@@ -52,28 +52,36 @@ class Rivals {
     const auto own = std::find_if(attempts.begin(), attempts.end(), [&](const auto& attempt) {
       return attempt.save_id == mine_.save_id;
     });
-    const int64_t now_ns = own == attempts.end() ? 0 : own->modified_ns;  // own record just beat
+    if (own == attempts.end()) {
+      return Status(StatusCode::kCancelled,
+                    Join("save ", mine_.save_id, " of ", Quote(directory_.string()),
+                         " was given up by another participant while it claimed the name"),
+                    {directory_.string(), "", std::nullopt});
+    }
+    const int64_t now_ns = own->modified_ns;  // own record just beat
     bool alone = true;
     for (const SeenAttempt& other : attempts) {
       if (other.save_id == mine_.save_id) continue;
       const io::Liveness liveness = Judge(other, now_ns);
       if (liveness == io::Liveness::kDead) {
-        FLAGSTONE_RETURN_IF_ERROR(Fence(fs_, directory_, other.save_id).status());
+        FLAGSTONE_RETURN_IF_ERROR(RemoveAttempt(fs_, directory_, other.save_id));
         continue;
       }
       alone = false;
-      if (liveness == io::Liveness::kUnknown) {
-        if (Clock::now() - began_ < timing_.claim_patience()) continue;  // watched
+      // One that claims too, with the greater nonce, will withdraw; of one that cannot be told to
+      // live it is watched whether it does. Neither for ever: a rival may be stopped.
+      const bool claims = other.record && other.record->state == AttemptState::kClaimed;
+      const bool yields = claims && mine_.owner.nonce < other.record->owner.nonce;
+      if (liveness == io::Liveness::kUnknown || yields) {
+        if (Clock::now() - began_ < timing_.claim_patience()) continue;
         return Status(
             StatusCode::kAlreadyExists,
             Join("checkpoint ", Quote(directory_.string()), " may still be being saved by ",
                  other.record ? Describe(other.record->owner) : std::string("another process"),
-                 "; whether it lives could not be told within ", timing_.claim_patience().count(),
-                 " ms"),
+                 "; whether it lives and goes on could not be told within ",
+                 timing_.claim_patience().count(), " ms"),
             {directory_.string(), "", std::nullopt});
       }
-      const bool claims = other.record && other.record->state == AttemptState::kClaimed;
-      if (claims && mine_.owner.nonce < other.record->owner.nonce) continue;  // it will withdraw
       return Status(
           StatusCode::kAlreadyExists,
           Join("checkpoint ", Quote(directory_.string()), " is being saved by ",

@@ -84,8 +84,10 @@ Result<OpenedManifest> OpenIn(io::FileSystem& fs, const path& directory) {
 
 Result<OpenedManifest> OpenLatest(io::FileSystem& fs, const path& root) {
   Status gone;
-  // A `latest` whose target is gone was moved meanwhile: read once more.
-  for (int look = 0; look < 2; ++look) {
+  // A `latest` whose target is gone, or is another save than it says, was moved meanwhile: read it
+  // again.
+  constexpr int kLooks = 5;
+  for (int look = 0; look < kLooks; ++look) {
     FLAGSTONE_ASSIGN_OR_RETURN(const auto latest, ReadLatest(fs, root));
     if (!latest) return DescribeAbsence(fs, root);
     auto opened = OpenIn(fs, root / latest->name);

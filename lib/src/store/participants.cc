@@ -69,8 +69,10 @@ class DebrisFinder {
       if (parsed.kind != NameKind::kTemporaryManifest) continue;
       const auto attempt = AttemptOf(fs_, directory_, parsed.id);
       // What is published under a second name is no attempt any more.
+      // Its records go to the owner file once the manifest is written.
+      const auto owner = attempt ? std::optional(attempt->owner) : std::nullopt;
       if (published == parsed.id ||
-          IsDead(name, attempt ? std::optional(attempt->owner) : std::nullopt)) {
+          (IsDead(name, owner) && !Beats(OwnerFileName(parsed.id), owner))) {
         debris_.push_back({name, parsed.id});
         continue;
       }
@@ -117,6 +119,12 @@ class DebrisFinder {
   std::optional<Owner> OwnerOf(const std::string& name) {
     const auto record = ReadRecord(fs_, directory_ / name);
     return record ? DecodeOwner(*record) : std::nullopt;
+  }
+
+  // Whether a file is there that changes, of an owner of whom nothing better is known.
+  bool Beats(const std::string& name, const std::optional<Owner>& owner) {
+    return owner && processes_.StateOf(owner->process) == io::Liveness::kUnknown &&
+           fs_.Stat(directory_ / name).ok() && !IsDead(name, owner);
   }
 
   bool IsDead(const std::string& name, const std::optional<Owner>& owner) {
@@ -192,6 +200,15 @@ std::vector<std::string> RemoveDebris(io::FileSystem& fs, io::ProcessTable& proc
                                       const path& directory, std::chrono::milliseconds idle,
                                       int64_t now_ns) {
   std::vector<std::string> troubles;
+  // Called after a success, so there is a manifest; a file server that does not show it may not be
+  // believed about what it does show.
+  const auto published = PublishedSaveId(fs, directory);
+  if (!published.ok() || !*published) {
+    troubles.push_back(Join("debris in ", Quote(directory.string()),
+                            " was left alone: the manifest that was published is not there",
+                            published.ok() ? "" : Join(" (", published.status().message(), ")")));
+    return troubles;
+  }
   // Twice: fencing a dead attempt may find that it had committed after all, which changes what is
   // debris.
   for (const bool fencing : {true, false}) {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "base/range.h"
 #include "base/text.h"
 #include "format/header.h"
+#include "io/process.h"
 #include "store/file_coordinator.h"
 #include "store/names.h"
 
@@ -41,6 +43,18 @@ Result<std::vector<std::byte>> ReadWhole(io::File& file, uint64_t limit) {
   std::vector<std::byte> bytes(info.size);
   FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(file, 0, bytes));
   return bytes;
+}
+
+// Change a directory in which there was nothing to remove, so that what is read of it next is what
+// the server has and not what this client remembers. On a full disk that may fail: then the
+// client's word has to do.
+Status ChangeDirectory(io::FileSystem& fs, const path& directory) {
+  const path probe = directory / PrivateName(io::RandomHex(8));
+  auto file = fs.Open(probe, {Mode::kCreateExclusive, false});
+  if (file.ok()) return fs.Unlink(probe);
+  const StatusCode code = file.status().code();
+  const bool tolerated = code == StatusCode::kNotFound || code == StatusCode::kResourceExhausted;
+  return tolerated ? Status() : file.status();
 }
 
 }  // namespace
@@ -125,15 +139,28 @@ Status PublishRankFile(io::FileSystem& fs, io::File& file, const path& private_p
   return fs.SyncDirectory(RootOf(final_path));
 }
 
-Result<bool> Fence(io::FileSystem& fs, const path& directory, std::string_view save_id) {
+Status RemoveAttempt(io::FileSystem& fs, const path& directory, std::string_view save_id) {
   const Status unlinked = fs.Unlink(directory / TemporaryManifestName(save_id));
   if (!unlinked.ok() && unlinked.code() != StatusCode::kNotFound) return unlinked;
+  if (!unlinked.ok()) FLAGSTONE_RETURN_IF_ERROR(ChangeDirectory(fs, directory));
+  const Status synced = fs.SyncDirectory(directory);
+  return synced.code() == StatusCode::kNotFound ? Status() : synced;
+}
+
+Result<bool> Fence(io::FileSystem& fs, const path& directory, std::string_view save_id) {
   // The deciding read comes after a change of the directory of our own, so that a network file
   // system asks its server.
-  const Status synced = fs.SyncDirectory(directory);
-  if (!synced.ok() && synced.code() != StatusCode::kNotFound) return synced;
+  FLAGSTONE_RETURN_IF_ERROR(RemoveAttempt(fs, directory, save_id));
   FLAGSTONE_ASSIGN_OR_RETURN(const auto published, PublishedSaveId(fs, directory));
   return published == save_id;
+}
+
+// What was neither committed nor withdrawn (the disk failed, a caller's source threw) must not hold
+// the name for as long as this process lives. Unlinking is what any fence would do.
+TemporaryManifest::~TemporaryManifest() {
+  if (over_) return;
+  const Status unlinked = fs_.Unlink(directory_ / TemporaryManifestName(save_id_));
+  static_cast<void>(unlinked.ok());
 }
 
 TemporaryManifest::TemporaryManifest(io::FileSystem& fs, path directory, std::string save_id,
@@ -180,9 +207,12 @@ void TemporaryManifest::RemoveOwnerFile() {
 }
 
 Status TemporaryManifest::WriteManifest(std::span<const std::byte> bytes) {
-  const std::lock_guard lock(mutex_);
-  manifest_written_ = true;
-  FLAGSTONE_RETURN_IF_ERROR(WriteOwnerFile());
+  {
+    const std::lock_guard lock(mutex_);
+    manifest_written_ = true;
+    FLAGSTONE_RETURN_IF_ERROR(WriteOwnerFile());
+  }
+  // From here on records go to the owner file: the lock would keep the beats waiting for this sync.
   FLAGSTONE_RETURN_IF_ERROR(
       file_->Truncate(bytes.size()));  // a long record may reach beyond a short manifest
   FLAGSTONE_RETURN_IF_ERROR(io::WriteFully(*file_, 0, bytes));
@@ -213,6 +243,8 @@ Result<CommitResult> TemporaryManifest::Commit(bool overwrite) {
   const path final_name = directory_ / format::kManifestName;
   Status moved;
   if (overwrite) {
+    FLAGSTONE_RETURN_IF_ERROR(
+        ForgetLatestId(fs_, RootOf(directory_), directory_.filename().string()));
     moved = fs_.Rename(temporary, final_name);
   } else {
     moved = fs_.Link(temporary, final_name);
@@ -273,21 +305,29 @@ Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root) {
                 {name.string(), "", std::nullopt});
 }
 
-Status MoveLatest(io::FileSystem& fs, const path& root, const Latest& latest, int64_t committed_at,
-                  std::string_view nonce) {
+namespace {
+
+// Whether `latest` names another checkpoint, committed later.
+bool IsLaterElsewhere(io::FileSystem& fs, const path& root, std::string_view name,
+                      int64_t committed_at) {
   // A `latest` that cannot be read, or whose checkpoint is gone, is no reason to keep it.
-  if (const auto old = ReadLatest(fs, root); old.ok() && *old && (*old)->name != latest.name) {
-    const auto manifest = ReadManifest(fs, root / (*old)->name);
-    if (manifest.ok() && manifest->committed_at > committed_at) return {};
-  }
-  const path temporary = root / TemporaryLatestName(latest.name, nonce);
+  const auto old = ReadLatest(fs, root);
+  if (!old.ok() || !*old || (*old)->name == name) return false;
+  const auto manifest = ReadManifest(fs, root / (*old)->name);
+  return manifest.ok() && manifest->committed_at > committed_at;
+}
+
+// By rename, then sync ROOT; unless `is_wanted` says otherwise right before the rename.
+Status ReplaceLatest(io::FileSystem& fs, const path& root, const Latest& latest,
+                     const std::function<bool()>& is_wanted) {
+  const path temporary = root / TemporaryLatestName(latest.name, io::RandomHex(8));
   const auto write = [&]() -> Status {
     FLAGSTONE_ASSIGN_OR_RETURN(auto file, fs.Open(temporary, {Mode::kCreateExclusive, false}));
-    const std::string text = Join(latest.name, "\n", latest.save_id, "\n");
+    std::string text = Join(latest.name, "\n");
+    if (!latest.save_id.empty()) text += Join(latest.save_id, "\n");
     FLAGSTONE_RETURN_IF_ERROR(io::WriteFully(*file, 0, std::as_bytes(std::span(text))));
     FLAGSTONE_RETURN_IF_ERROR(file->Sync());
-    Status moved = fs.Rename(temporary, root / kLatestName);
-    return moved.code() == StatusCode::kNotFound ? Status() : moved;
+    return is_wanted() ? fs.Rename(temporary, root / kLatestName) : fs.Unlink(temporary);
   };
   if (Status status = write(); !status.ok()) {
     const Status unlinked = fs.Unlink(temporary);
@@ -296,6 +336,40 @@ Status MoveLatest(io::FileSystem& fs, const path& root, const Latest& latest, in
                : status.Annotated(unlinked.message());
   }
   return fs.SyncDirectory(root);
+}
+
+}  // namespace
+
+Status MoveLatest(io::FileSystem& fs, const path& root, const std::string& name,
+                  int64_t committed_at) {
+  // Saves of one name, one overwriting the other, may come here together: the id that `latest` ends
+  // up with is that of the manifest that is there.
+  constexpr int kTries = 10;
+  for (int i = 0; i < kTries; ++i) {
+    FLAGSTONE_ASSIGN_OR_RETURN(const auto published, PublishedSaveId(fs, root / name));
+    if (!published) return {};  // removed meanwhile
+    const auto is_latest = [&] { return !IsLaterElsewhere(fs, root, name, committed_at); };
+    if (!is_latest()) return {};
+    const Status moved = ReplaceLatest(fs, root, {name, *published}, is_latest);
+    // A save of the same name has taken the temporary file for debris.
+    if (moved.code() == StatusCode::kNotFound) continue;
+    FLAGSTONE_RETURN_IF_ERROR(moved);
+    FLAGSTONE_ASSIGN_OR_RETURN(const auto now, PublishedSaveId(fs, root / name));
+    if (now == published) return {};
+  }
+  return Status(
+      StatusCode::kIoError,
+      Join("the manifest of ", Quote((root / name).string()), " changed at every look of ", kTries),
+      {(root / name).string(), "", std::nullopt});
+}
+
+Status ForgetLatestId(io::FileSystem& fs, const path& root, const std::string& name) {
+  const auto latest = ReadLatest(fs, root);
+  if (!latest.ok() || !*latest || (*latest)->name != name || (*latest)->save_id.empty()) return {};
+  return ReplaceLatest(fs, root, {name, ""}, [&] {
+    const auto now = ReadLatest(fs, root);
+    return now.ok() && *now && (*now)->name == name;
+  });
 }
 
 }  // namespace flagstone::store

@@ -52,8 +52,11 @@ Result<format::Manifest> ReadManifest(io::FileSystem& fs, const path& directory)
 Status PublishRankFile(io::FileSystem& fs, io::File& file, const path& private_path,
                        const path& final_path);
 
-/// Give up an attempt so that nobody can commit it any more: unlink the temporary manifest, sync
-/// the directory, and look what is published. True: it had been committed before.
+/// Unlink an attempt's temporary manifest and sync the directory: nobody can commit it any more.
+/// What is published is not looked at; who would remove rank files asks Fence.
+Status RemoveAttempt(io::FileSystem& fs, const path& directory, std::string_view save_id);
+
+/// RemoveAttempt, then look what is published. True: the attempt had been committed before.
 Result<bool> Fence(io::FileSystem& fs, const path& directory, std::string_view save_id);
 
 /// What the commit point came to.
@@ -68,6 +71,10 @@ enum class CommitResult : uint8_t {
 /// Commit or Withdraw. Thread-safe.
 class TemporaryManifest {
  public:
+  TemporaryManifest(const TemporaryManifest&) = delete;
+  TemporaryManifest& operator=(const TemporaryManifest&) = delete;
+  /// Unlinks the file if neither a commit nor a withdrawal has come to an end.
+  ~TemporaryManifest();
   static Result<std::unique_ptr<TemporaryManifest>> Create(io::FileSystem& fs,
                                                            const path& directory,
                                                            const std::string& save_id,
@@ -80,8 +87,8 @@ class TemporaryManifest {
   Status SetMode(uint32_t mode) { return file_->SetMode(mode); }
   /// Write the manifest's bytes and sync them.
   Status WriteManifest(std::span<const std::byte> bytes);
-  /// The commit point. `overwrite` false: kAlreadyExists if a manifest is there. kCancelled when
-  /// somebody fenced this attempt.
+  /// The commit point; with `overwrite` see ForgetLatestId. `overwrite` false: kAlreadyExists if a
+  /// manifest is there. kCancelled when somebody fenced this attempt.
   Result<CommitResult> Commit(bool overwrite);
   /// Give up: see Fence.
   Result<bool> Withdraw();
@@ -97,7 +104,7 @@ class TemporaryManifest {
   io::FileSystem& fs_;
   const path directory_;
   const std::string save_id_;
-  std::mutex mutex_;  // guards what follows and the content of the files
+  std::mutex mutex_;  // guards what follows, and the files' content until the manifest is written
   std::unique_ptr<io::File> file_;
   std::string record_;
   bool manifest_written_ = false;
@@ -115,9 +122,13 @@ std::optional<Latest> ParseLatest(std::string_view text);
 /// nullopt when there is no such file. kCorruption when it does not hold a checkpoint's name.
 Result<std::optional<Latest>> ReadLatest(io::FileSystem& fs, const path& root);
 
-/// Point ROOT/latest at a checkpoint unless it names one with a later `committed_at`: rename, then
-/// sync ROOT. Does nothing when a later save has removed the temporary file as debris.
-Status MoveLatest(io::FileSystem& fs, const path& root, const Latest& latest, int64_t committed_at,
-                  std::string_view nonce);
+/// Point ROOT/latest at a checkpoint, with the id of the save that is there now, unless it names
+/// another one with a later `committed_at`: rename, then sync ROOT.
+Status MoveLatest(io::FileSystem& fs, const path& root, const std::string& name,
+                  int64_t committed_at);
+
+/// Before the manifest under `name` is replaced: if ROOT/latest names it with a save id, leave the
+/// name alone, so that `latest` is right before and after the commit point.
+Status ForgetLatestId(io::FileSystem& fs, const path& root, const std::string& name);
 
 }  // namespace flagstone::store

@@ -52,7 +52,7 @@ Session::~Session() { StopThread(); }
 Status Session::Follow() {
   Status status = WriteAnswer();
   if (status.ok()) status = Start();
-  if (!status.ok()) Leave();
+  if (!status.ok()) DeleteAnswer();
   return status;
 }
 
@@ -75,6 +75,7 @@ Status Session::Start() {
   coordinator_changed_ = now;
   collect_progress_ = now;
   last_beat_ = now;
+  stopping_ = false;
   thread_ = base::Thread([this] { Run(); });
   if (thread_.joinable()) return {};
   return Status(StatusCode::kResourceExhausted,
@@ -238,6 +239,10 @@ Result<Attempt> Session::WaitOutcome(const std::stop_token& stop) {
 
 void Session::Leave() {
   StopThread();
+  DeleteAnswer();
+}
+
+void Session::DeleteAnswer() {
   const Status deleted = options_.board->Delete(answer_key_, BoardDeadline());
   static_cast<void>(deleted.ok());  // what is left of it is debris: its owner ends
 }
@@ -432,7 +437,11 @@ bool Session::ReadAnswers(Clock::time_point now) {
   }
   bool moved = false;
   const std::set<std::string_view> there(keys->begin(), keys->end());
-  for (auto& [key, seen] : seen_) seen.gone = !there.contains(key);
+  for (auto& [key, seen] : seen_) {
+    // One listing that lacks a name, made in several requests to a file server, proves nothing.
+    seen.gone = !there.contains(key) &&
+                options_.board->Get(key, BoardDeadline()).status().code() == StatusCode::kNotFound;
+  }
   for (const std::string& key : *keys) {
     const auto known = seen_.find(key);
     if (known != seen_.end() && known->second.answer.phase == AnswerPhase::kWritten) continue;
@@ -540,6 +549,12 @@ std::optional<std::string> Session::ChooseAnswer(uint32_t rank,
                                                  const std::vector<std::string>& keys,
                                                  Clock::time_point now) {
   std::vector<std::string> live;
+  // One that has not seen this attempt yet is waited for, dead or not: looking a process up is not
+  // for every tick.
+  if (keys.size() == 1 && seen_.at(keys.front()).answer.save_id.empty() &&
+      now - collect_progress_ < options_.timing.timeout) {
+    return std::nullopt;
+  }
   for (const std::string& key : keys) {
     if (!IsDead(seen_.at(key), now)) live.push_back(key);
   }
@@ -605,6 +620,7 @@ Result<Layout> Session::UniteDeclarations() const {
   }
   FLAGSTONE_ASSIGN_OR_RETURN(Layout united, partition::Unite(distinct));
   FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(united));
+  if (distinct.size() == 1) return united;
   // A rank that stands in a partition's list without knowing of it has not written its part.
   for (const Partition& part : united.partitions) {
     for (uint32_t i = 0; i < part.ranks.size(); ++i) {
@@ -649,10 +665,15 @@ void Session::AwaitWritten(Clock::time_point now) {
   bool all_written = true;
   for (uint32_t rank = 0; rank < chosen_.size(); ++rank) {
     const SeenRank& seen = seen_.at(chosen_[rank]);
-    const std::string who = Describe(seen.answer.owner);
+    const auto who = [&] { return Describe(seen.answer.owner); };
     if (seen.gone) {
+      // Whose file is written may die: another save then takes the answer away as debris.
+      if (seen.answer.phase == AnswerPhase::kWritten &&
+          options_.processes->StateOf(seen.answer.owner.process) == io::Liveness::kDead) {
+        continue;
+      }
       Fail(Status(StatusCode::kCancelled,
-                  Join(who, " gave up the save of ", Quote(options_.self.party.name))));
+                  Join(who(), " gave up the save of ", Quote(options_.self.party.name))));
       return;
     }
     if (seen.answer.phase == AnswerPhase::kWritten) continue;
@@ -664,13 +685,13 @@ void Session::AwaitWritten(Clock::time_point now) {
     const auto still = now - seen.changed;
     if (still > options_.timing.timeout) {
       Fail(Status(StatusCode::kDeadlineExceeded,
-                  Join(who, " made no progress for ", Seconds(options_.timing.timeout))));
+                  Join(who(), " made no progress for ", Seconds(options_.timing.timeout))));
       return;
     }
     if (still > kLivenessInterval &&
         options_.processes->StateOf(seen.answer.owner.process) == io::Liveness::kDead) {
-      Fail(Status(StatusCode::kCancelled,
-                  Join(who, " died while it wrote its part of ", Quote(options_.self.party.name))));
+      Fail(Status(StatusCode::kCancelled, Join(who(), " died while it wrote its part of ",
+                                               Quote(options_.self.party.name))));
       return;
     }
   }
@@ -722,14 +743,14 @@ void Session::Conclude(const std::optional<Outcome>& outcome, const std::stop_to
   if (outcome && !outcome->failure.ok()) {
     std::unique_lock lock(mutex_);
     // What another rank failed with already begins with its name.
-    message =
-        failure_.ok() ? Join("rank 0: ", outcome->failure.message()) : outcome->failure.message();
+    message = failure_ == outcome->failure ? outcome->failure.message()
+                                           : Join("rank 0: ", outcome->failure.message());
     Fail(outcome->failure);  // or the list might still be closed
     auto next_check = Clock::now();
     WaitUntil(lock, stop, [&] {
       return CheckFree(next_check).code() == StatusCode::kAlreadyExists ||
              attempt_.state != AttemptState::kActive || OthersCame() ||
-             Clock::now() - collect_progress_ > options_.timing.timeout;
+             Clock::now() - collect_progress_ > options_.timing.farewell();
     });
   }
   Leave();

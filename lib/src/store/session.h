@@ -143,6 +143,7 @@ class Session {
   void CheckCoordinator(Clock::time_point now);
   std::string PassedOver() const;
   Status WriteAnswer();
+  void DeleteAnswer();
   void Fail(Status status);
 
   // As the coordinator.

@@ -27,7 +27,7 @@ class PosixFileSystemTest : public IoTest {
 TEST_F(PosixFileSystemTest, ErrnoBecomesACodeAndAText) {
   const std::vector<std::pair<int, StatusCode>> codes = {
       {ENOENT, StatusCode::kNotFound},
-      {ESTALE, StatusCode::kNotFound},
+      {ESTALE, StatusCode::kIoError},
       {EEXIST, StatusCode::kAlreadyExists},
       {ENOSPC, StatusCode::kResourceExhausted},
       {EDQUOT, StatusCode::kResourceExhausted},

@@ -88,6 +88,10 @@ class SaveFaultTest : public ::testing::Test {
     }
     const auto verified = Verify(root_ / "c");
     EXPECT_TRUE(verified.ok() && verified->ok());
+    if (std::filesystem::exists(root_ / "latest")) {
+      const auto latest = Checkpoint::Open(root_.path());
+      EXPECT_TRUE(latest.ok()) << latest.status().ToString();
+    }
     float value = 0;
     for (uint32_t rank = 0; rank < opened->world_size(); ++rank) {
       const auto view = opened->OpenRank(rank).value().ViewSegment("p", "fp32");
@@ -165,6 +169,150 @@ TEST_F(SaveFaultTest, AFirstSaveThatFailsLeavesNothing) {
     }
     EXPECT_TRUE(NamesBelow(root_.path()).empty());
   }
+}
+
+// Another rank that fails removes the directory, empty as it is, before this one's first file.
+TEST_F(SaveFaultTest, ADirectoryThatGoesIsMadeAgain) {
+  FaultFileSystem fs(io::PosixFileSystem());
+  std::atomic<int> removed = 0;
+  fs.Add([&](const Call& call) -> std::optional<Fault> {
+    const bool answers = call.path.filename().string().find(".answer-1-") != std::string::npos;
+    if (call.operation == Operation::kOpen && answers && removed < 2) {
+      std::error_code error;
+      removed += std::filesystem::remove(root_ / "c", error) ? 1 : 0;
+    }
+    return std::nullopt;
+  });
+  std::vector<Result<SaveReport>> results(2, Status(StatusCode::kInternal, "not run"));
+  std::thread other([&] { results[1] = SaveRank(fs, 1, 2, 1, Options()); });
+  while (removed < 2) std::this_thread::yield();
+  results[0] = SaveRank(io::PosixFileSystem(), 0, 2, 1, Options());
+  other.join();
+  for (const auto& result : results) EXPECT_TRUE(result.ok()) << result.status().ToString();
+  EXPECT_EQ(Held(), 1);
+}
+
+// Who is wrong before there is anything to write says so to the others too.
+TEST_F(SaveFaultTest, ARankThatForgotATensorIsNamedToAll) {
+  for (const uint32_t wrong : {0U, 1U}) {
+    SaveOptions options = Options();
+    options.timeout = std::chrono::minutes(10);
+    std::vector<Status> results(2);
+    std::vector<std::thread> ranks;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      ranks.emplace_back([&, rank] {
+        if (rank != wrong) {
+          results[rank] = SaveRank(io::PosixFileSystem(), rank, 2, 1, options).status();
+          return;
+        }
+        auto writer = WriterFactory::Make({&io::PosixFileSystem(), &io::SystemProcesses()},
+                                          root_ / "c", MakeLayout(2), rank, options);
+        ASSERT_TRUE(writer.ok());
+        results[rank] = writer->Commit().status();
+      });
+    }
+    for (std::thread& rank : ranks) rank.join();
+    for (const Status& result : results) {
+      EXPECT_EQ(result.code(), StatusCode::kInvalidArgument) << result.ToString();
+      EXPECT_THAT(result.message(), HasSubstr("did not give"));
+    }
+    EXPECT_THAT(results[1 - wrong].message(), HasSubstr(std::string("rank ") + "01"[wrong]));
+    EXPECT_TRUE(NamesBelow(root_.path()).empty());
+  }
+}
+
+// Each node has a disk of its own under the same path, and the board is elsewhere.
+TEST_F(SaveFaultTest, RanksThatShareNoDirectoryMakeNoCheckpoint) {
+  SaveOptions options = Options();
+  options.coordinator = MakeInProcessCoordinator();
+  std::vector<Status> results(2);
+  std::vector<std::thread> ranks;
+  for (uint32_t rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      auto writer =
+          WriterFactory::Make({&io::PosixFileSystem(), &io::SystemProcesses()},
+                              root_ / (rank == 0 ? "a" : "b") / "c", MakeLayout(2), rank, options);
+      ASSERT_TRUE(writer.ok());
+      const std::vector<float> values(500, 1);
+      ASSERT_TRUE(writer->Add("p", "fp32", std::as_bytes(std::span(values))).ok());
+      results[rank] = writer->Commit().status();
+    });
+  }
+  for (std::thread& rank : ranks) rank.join();
+  for (const Status& result : results) {
+    EXPECT_EQ(result.code(), StatusCode::kNotFound) << result.ToString();
+    EXPECT_THAT(result.message(), HasSubstr("rank 1 wrote its file"));
+    EXPECT_THAT(result.message(), HasSubstr("one directory of a shared file system"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(root_ / "a" / "c"));
+  EXPECT_FALSE(std::filesystem::exists(root_ / "b" / "c"));
+}
+
+// A path is the file system's to resolve.
+TEST_F(SaveFaultTest, ALinkInThePathIsFollowedBeforeDotDot) {
+  std::filesystem::create_directories(root_ / "deep" / "a");
+  std::filesystem::create_symlink(root_ / "deep" / "a", root_ / "link");
+  for (const char* name : {"link/../one", "deep/two/", "deep/./three/."}) {
+    auto writer = WriterFactory::Make({&io::PosixFileSystem(), &io::SystemProcesses()},
+                                      root_ / name, MakeLayout(1), 0, Options());
+    ASSERT_TRUE(writer.ok()) << writer.status().ToString();
+    const std::vector<float> values(1000, 1);
+    ASSERT_TRUE(writer->Add("p", "fp32", std::as_bytes(std::span(values))).ok());
+    ASSERT_TRUE(writer->Commit().ok());
+    EXPECT_TRUE(Checkpoint::Open(root_ / name).ok()) << name;
+  }
+  for (const char* name : {"one", "two", "three"})
+    EXPECT_TRUE(std::filesystem::exists(root_ / "deep" / name / "manifest.flagstone")) << name;
+}
+
+TEST_F(SaveFaultTest, NamesThatNoCheckpointHasAreRefused) {
+  for (const char* name : {"..", "a/..", "latest", ".flagstone-x", "a\nb"}) {
+    EXPECT_EQ(WriterFactory::Make({&io::PosixFileSystem(), &io::SystemProcesses()}, root_ / name,
+                                  MakeLayout(1), 0, Options())
+                  .status()
+                  .code(),
+              StatusCode::kInvalidArgument)
+        << name;
+    EXPECT_EQ(WriteManifestOnly(root_ / name, MakeLayout(1), {}).status().code(),
+              StatusCode::kInvalidArgument)
+        << name;
+  }
+}
+
+TEST_F(SaveFaultTest, OptionsWithoutSenseAreRefused) {
+  const auto code = [&](SaveOptions options) {
+    return WriterFactory::Make({&io::PosixFileSystem(), &io::SystemProcesses()}, root_ / "c",
+                               MakeLayout(1), 0, std::move(options))
+        .status()
+        .code();
+  };
+  SaveOptions options = Options();
+  options.timeout = std::chrono::milliseconds::max();
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = Options();
+  options.sync_timeout = std::chrono::milliseconds(0);
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = Options();
+  options.queue_depth = kMaxQueueDepth + 1;
+  EXPECT_EQ(code(options), StatusCode::kInvalidArgument);
+  options = Options();
+  options.timeout = std::chrono::hours(24 * 365);
+  EXPECT_EQ(code(options), StatusCode::kOk);
+}
+
+TEST_F(SaveFaultTest, AWriterIsUsedOnce) {
+  auto writer = WriterFactory::Make({&io::PosixFileSystem(), &io::SystemProcesses()}, root_ / "c",
+                                    MakeLayout(1), 0, Options());
+  ASSERT_TRUE(writer.ok());
+  const std::vector<float> values(1000, 1);
+  const auto bytes = std::as_bytes(std::span(values));
+  EXPECT_FALSE(writer->Commit().ok()) << "nothing was given";
+  EXPECT_EQ(writer->Add("p", "fp32", bytes).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer->Commit().status().code(), StatusCode::kInvalidArgument);
+  Writer moved = *std::move(writer);
+  EXPECT_EQ(writer->Add("p", "fp32", bytes).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer->SetRankState({}).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer->Commit().status().code(), StatusCode::kInvalidArgument);
 }
 
 // The failure of one rank's sync after its rename: the file goes under its final name.

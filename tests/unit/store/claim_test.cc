@@ -4,6 +4,7 @@
 #include <atomic>
 #include <thread>
 
+#include "store/file_coordinator.h"
 #include "store/names.h"
 #include "store_test_util.h"
 #include "support/fault_file_system.h"
@@ -29,8 +30,9 @@ class ClaimTest : public ::testing::Test {
   }
   // Another's attempt as it lies in the directory.
   void Leave(const Attempt& attempt) {
-    ASSERT_TRUE(IsOk(TemporaryManifest::Create(fs_, directory_.path(), attempt.save_id,
-                                               EncodeAttempt(attempt))));
+    const auto framed = FrameValue(EncodeAttempt(attempt));
+    WriteText(directory_ / TemporaryManifestName(attempt.save_id),
+              {reinterpret_cast<const char*>(framed.data()), framed.size()});
   }
   bool Lies(const Attempt& attempt) {
     return NamesIn(directory_.path()).contains(TemporaryManifestName(attempt.save_id));
@@ -80,7 +82,8 @@ TEST_F(ClaimTest, TheDeadAreFenced) {
   processes_.Set(7, io::Liveness::kDead);
   Leave(dead);
   Attempt mine = MakeAttempt("mine", 1, "");
-  ASSERT_TRUE(IsOk(ClaimAs(mine)));
+  const auto claimed = ClaimAs(mine);
+  ASSERT_TRUE(IsOk(claimed));
   EXPECT_FALSE(Lies(dead));
   EXPECT_TRUE(Lies(mine));
 }
@@ -118,6 +121,51 @@ TEST_F(ClaimTest, OfThoseThatClaimTheLeastNonceStays) {
   });
   EXPECT_TRUE(IsOk(ClaimAs(less)));
   withdrawing.join();
+}
+
+// It would withdraw if it ran.
+TEST_F(ClaimTest, ARivalThatStandsStillIsNotWaitedForForEver) {
+  Attempt other = MakeAttempt("other", 7, IdOf(7));
+  other.owner.nonce = "ff";
+  processes_.Set(7, io::Liveness::kAlive);
+  Leave(other);
+  Attempt mine = MakeAttempt("mine", 1, "");
+  mine.owner.nonce = "00";
+  const auto claimed = ClaimAs(mine, true, {milliseconds(200), {}});
+  EXPECT_EQ(claimed.status().code(), StatusCode::kAlreadyExists);
+  EXPECT_THAT(claimed.status().message(), HasSubstr("run 'other'"));
+  EXPECT_TRUE(Lies(other));
+  EXPECT_FALSE(Lies(mine));
+}
+
+TEST_F(ClaimTest, WhoWasFencedWhileItClaimedStops) {
+  Attempt other = MakeAttempt("other", 7, IdOf(7));
+  other.owner.nonce = "ff";
+  processes_.Set(7, io::Liveness::kAlive);
+  Leave(other);
+  Attempt mine = MakeAttempt("mine", 1, "");
+  mine.owner.nonce = "00";
+  std::thread fencing([&] {
+    while (NamesIn(directory_.path()).size() < 2) std::this_thread::yield();
+    for (const std::string& name : NamesIn(directory_.path())) {
+      if (name != TemporaryManifestName(other.save_id)) std::filesystem::remove(directory_ / name);
+    }
+  });
+  const auto claimed = ClaimAs(mine);
+  fencing.join();
+  EXPECT_EQ(claimed.status().code(), StatusCode::kCancelled);
+  EXPECT_THAT(claimed.status().message(), HasSubstr("given up by another participant"));
+}
+
+// Who only claims the name does not mind what lies there.
+TEST_F(ClaimTest, ADamagedManifestIsReplacedBesideADeadAttempt) {
+  WriteText(directory_ / "manifest.flagstone", "damaged");
+  const Attempt dead = MakeAttempt("dead", 7, IdOf(7));
+  processes_.Set(7, io::Liveness::kDead);
+  Leave(dead);
+  Attempt mine = MakeAttempt("mine", 1, "");
+  EXPECT_TRUE(IsOk(ClaimAs(mine, true)));
+  EXPECT_FALSE(Lies(dead));
 }
 
 TEST_F(ClaimTest, OfManyThreadsThatClaimAtOnceOneStays) {

@@ -125,6 +125,15 @@ TEST_F(DebrisTest, RankFilesWithoutAManifestAreDebris) {
   EXPECT_THAT(Find(), ElementsAre(file));
 }
 
+// Removing comes after a success: without a manifest the directory is not as it is.
+TEST_F(DebrisTest, NothingIsRemovedWhereTheManifestIsNotThere) {
+  const std::string file = RankFileOf(5);
+  const auto troubles = RemoveDebris(fs_, processes_, directory_, milliseconds(1000), 1);
+  ASSERT_EQ(troubles.size(), 1U);
+  EXPECT_THAT(troubles[0], HasSubstr("left alone"));
+  EXPECT_TRUE(std::filesystem::exists(directory_ / file));
+}
+
 TEST_F(DebrisTest, WhoCannotBeToldIsJudgedByTheAgeOfItsFile) {
   const std::string data = Private(kElsewhere);
   const std::string key = Key(kElsewhere);
@@ -183,8 +192,9 @@ TEST_F(DebrisTest, AWrittenTemporaryManifestStillHasAnOwner) {
       std::filesystem::remove(directory_ / file);
       EXPECT_TRUE(NamesIn(directory_).empty());
     } else {
+      PublishManifest(1);
       EXPECT_THAT(Remove(), IsEmpty());
-      EXPECT_TRUE(NamesIn(directory_).empty());
+      EXPECT_THAT(NamesIn(directory_), ElementsAre("manifest.flagstone"));
     }
   }
 }
@@ -200,6 +210,7 @@ TEST_F(DebrisTest, ASecondNameOfThePublishedManifestGoesAndItsFilesStay) {
 
 // The fence comes first: what cannot be fenced keeps its files.
 TEST_F(DebrisTest, AnAttemptThatCannotBeFencedKeepsItsFiles) {
+  PublishManifest(1);
   const std::string temporary = Temporary(kDead, 2);
   const std::string file = RankFileOf(2);
   fs_.Fail(Operation::kUnlink, EIO, 1, 1);
@@ -211,7 +222,7 @@ TEST_F(DebrisTest, ADamagedManifestMeansThatNothingCanBeTold) {
   WriteText(directory_ / "manifest.flagstone", std::string(4096, 'x'));
   RankFileOf(2);
   EXPECT_FALSE(FindDebris(fs_, processes_, directory_, milliseconds(0), Now()).ok());
-  EXPECT_THAT(Remove(), ElementsAre(HasSubstr("looking for debris")));
+  EXPECT_THAT(Remove(), ElementsAre(HasSubstr("left alone")));
   EXPECT_EQ(NamesIn(directory_).size(), 2U);
 }
 

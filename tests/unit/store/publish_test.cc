@@ -3,6 +3,8 @@
 
 #include "store/publish.h"
 
+#include <future>
+
 #include "format/header.h"
 #include "store/names.h"
 #include "store_test_util.h"
@@ -120,6 +122,44 @@ TEST_F(PublishTest, ADirectoryThatCannotBeSyncedMakesDurabilityUnknown) {
   EXPECT_FALSE(Fence(fs_, directory_, IdOf(1)).ok()) << "a fence needs its sync";
 }
 
+// What comes to no end (the disk fails, a source throws) does not hold the name.
+TEST_F(PublishTest, AnAttemptThatIsDroppedIsGone) {
+  Ready(1).reset();
+  EXPECT_THAT(NamesIn(directory_), UnorderedElementsAre(::testing::StartsWith(".flagstone-key.")));
+  auto committed = Ready(2);
+  ASSERT_TRUE(IsOk(committed->Commit(true)));
+  committed.reset();
+  EXPECT_EQ(Published(), IdOf(2));
+}
+
+// Beats go on while the manifest is synced, however long that takes.
+TEST_F(PublishTest, ARecordIsWrittenDuringTheManifestsSync) {
+  auto made = TemporaryManifest::Create(fs_, directory_, IdOf(1), "record");
+  ASSERT_TRUE(IsOk(made));
+  std::future<Status> beat;
+  std::future_status beaten = std::future_status::deferred;
+  fs_.Add([&](const Call& call) -> std::optional<Fault> {
+    if (call.operation != Operation::kSync || beat.valid()) return std::nullopt;
+    beat = std::async(std::launch::async, [&] { return (*made)->WriteRecord("beat"); });
+    return std::nullopt;
+  });
+  ASSERT_TRUE(IsOk((*made)->WriteManifest(ManifestBytes(IdOf(1)))));
+  ASSERT_TRUE(beat.valid());
+  beaten = beat.wait_for(std::chrono::seconds(10));
+  EXPECT_EQ(beaten, std::future_status::ready);
+}
+
+// A handle that a file server forgot is no proof that the attempt was not committed.
+TEST_F(PublishTest, AStaleHandleDecidesNothing) {
+  for (const Operation operation :
+       {Operation::kUnlink, Operation::kSyncDirectory, Operation::kOpen}) {
+    auto made = Ready(1);
+    fs_.Fail(operation, ESTALE);
+    EXPECT_FALSE(Fence(fs_, directory_, IdOf(1)).ok());
+    fs_.Clear();
+  }
+}
+
 TEST_F(PublishTest, AFailedSyncOfTheManifestIsAFailure) {
   auto made = TemporaryManifest::Create(fs_, directory_, IdOf(1), "record");
   ASSERT_TRUE(IsOk(made));
@@ -158,7 +198,7 @@ TEST_F(PublishTest, SyncsComeBeforeTheNamesTheyMakeDurable) {
   ASSERT_TRUE(
       IsOk(PublishRankFile(fs_, **file, directory_ / ".flagstone-1", directory_ / "final")));
   EXPECT_TRUE(IsOk(Ready(1)->Commit(false)));
-  EXPECT_TRUE(IsOk(MoveLatest(fs_, root_.path(), {"c", IdOf(1)}, 1, "nonce")));
+  EXPECT_TRUE(IsOk(MoveLatest(fs_, root_.path(), "c", 1)));
   EXPECT_THAT(order, ::testing::ElementsAre(Operation::kSync, Operation::kRename,
                                             Operation::kSyncDirectory,  //
                                             Operation::kSync, Operation::kLink,
@@ -175,29 +215,27 @@ class LatestTest : public PublishTest {
     WriteText(root_ / name / "manifest.flagstone",
               {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   }
-  Status Move(const std::string& name, int id, int64_t committed_at) {
-    return MoveLatest(fs_, root_.path(), {name, IdOf(id)}, committed_at, "nonce");
+  Status SaveAndMove(const std::string& name, int id, int64_t committed_at) {
+    Save(name, id, committed_at);
+    return MoveLatest(fs_, root_.path(), name, committed_at);
   }
 };
 
 TEST_F(LatestTest, MovesForwardOnly) {
-  Save("a", 1, 10);
-  Save("b", 2, 20);
-  EXPECT_TRUE(IsOk(Move("b", 2, 20)));
-  EXPECT_TRUE(IsOk(Move("a", 1, 10)));
+  EXPECT_TRUE(IsOk(SaveAndMove("b", 2, 20)));
+  EXPECT_TRUE(IsOk(SaveAndMove("a", 1, 10)));
   EXPECT_EQ(ReadText(root_ / "latest"), "b\n" + IdOf(2) + "\n");
-  Save("a", 3, 30);
-  EXPECT_TRUE(IsOk(Move("a", 3, 30)));
+  EXPECT_TRUE(IsOk(SaveAndMove("a", 3, 30)));
   EXPECT_EQ(ReadText(root_ / "latest"), "a\n" + IdOf(3) + "\n");
   // The same name saved again by a clock that went back.
-  EXPECT_TRUE(IsOk(Move("a", 4, 5)));
+  EXPECT_TRUE(IsOk(SaveAndMove("a", 4, 5)));
   EXPECT_EQ(ReadLatest(fs_, root_.path()).value()->save_id, IdOf(4));
 }
 
 TEST_F(LatestTest, ATargetThatIsGoneOrNonsenseIsReplaced) {
   for (const char* content : {"gone\n", "../up\n", "", "a\nnot an id\n"}) {
     WriteText(root_ / "latest", content);
-    EXPECT_TRUE(IsOk(Move("c", 1, 1)));
+    EXPECT_TRUE(IsOk(SaveAndMove("c", 1, 1)));
     EXPECT_EQ(ReadLatest(fs_, root_.path()).value()->name, "c");
   }
 }
@@ -212,21 +250,66 @@ TEST_F(LatestTest, TroubleLeavesTheOldOneAndNothingElse) {
         return Fault{.error = ENOSPC};
       return std::nullopt;
     });
-    EXPECT_FALSE(Move("c", 1, 1).ok());
+    EXPECT_FALSE(SaveAndMove("c", 1, 1).ok());
     fs_.Clear();
     EXPECT_EQ(ReadText(root_ / "latest"), "c\n");
     EXPECT_THAT(NamesIn(root_.path()), UnorderedElementsAre("c", "latest"));
   }
 }
 
-// A later save of the name has removed the temporary file as debris: its word stands.
-TEST_F(LatestTest, ALaterSaveGoesFirst) {
+// Another save of the name has removed the temporary file as debris.
+TEST_F(LatestTest, ATemporaryFileThatWasTakenForDebrisIsMadeAgain) {
+  bool removed = false;
   fs_.Add([&](const Call& call) -> std::optional<Fault> {
-    if (call.operation == Operation::kRename) std::filesystem::remove(call.path);
+    if (call.operation == Operation::kRename && !std::exchange(removed, true))
+      std::filesystem::remove(call.path);
     return std::nullopt;
   });
-  EXPECT_TRUE(IsOk(Move("c", 1, 1)));
-  EXPECT_FALSE(std::filesystem::exists(root_ / "latest"));
+  EXPECT_TRUE(IsOk(SaveAndMove("c", 1, 1)));
+  EXPECT_TRUE(removed);
+  EXPECT_EQ(ReadText(root_ / "latest"), "c\n" + IdOf(1) + "\n");
+}
+
+// The name was saved again, and `latest` moved, before the slower of the two moves it.
+TEST_F(LatestTest, TheIdIsThatOfTheSaveThatIsThere) {
+  fs_.Add([&](const Call& call) -> std::optional<Fault> {
+    if (call.operation == Operation::kRename) Save("c", 2, 2);
+    return std::nullopt;
+  });
+  EXPECT_TRUE(IsOk(SaveAndMove("c", 1, 1)));
+  EXPECT_EQ(ReadText(root_ / "latest"), "c\n" + IdOf(2) + "\n");
+}
+
+// A later save under another name comes while the temporary file is written.
+TEST_F(LatestTest, ALaterCheckpointIsNotTakenBack) {
+  fs_.Add([&](const Call& call) -> std::optional<Fault> {
+    if (call.operation != Operation::kSync) return std::nullopt;
+    Save("d", 4, 40);
+    WriteText(root_ / "latest", "d\n" + IdOf(4) + "\n");
+    return std::nullopt;
+  });
+  EXPECT_TRUE(IsOk(SaveAndMove("c", 1, 1)));
+  EXPECT_EQ(ReadText(root_ / "latest"), "d\n" + IdOf(4) + "\n");
+  EXPECT_THAT(NamesIn(root_.path()), UnorderedElementsAre("c", "d", "latest"));
+}
+
+// From before the commit point until `latest` is moved it holds the name alone: right for both.
+TEST_F(LatestTest, AReplacedManifestIsNeverAnotherThanLatestSays) {
+  Save("c", 1, 1);
+  WriteText(root_ / "latest", "c\n" + IdOf(1) + "\n");
+  std::string at_commit;
+  fs_.Add([&](const Call& call) -> std::optional<Fault> {
+    if (call.operation == Operation::kRename && call.second_path.filename() == "manifest.flagstone")
+      at_commit = ReadText(root_ / "latest");
+    return std::nullopt;
+  });
+  EXPECT_TRUE(IsOk(Ready(2)->Commit(true)));
+  EXPECT_EQ(at_commit, "c\n");
+  EXPECT_EQ(ReadText(root_ / "latest"), "c\n");
+  // One that names another checkpoint is not touched.
+  WriteText(root_ / "latest", "d\n" + IdOf(9) + "\n");
+  EXPECT_TRUE(IsOk(Ready(3)->Commit(true)));
+  EXPECT_EQ(ReadText(root_ / "latest"), "d\n" + IdOf(9) + "\n");
 }
 
 }  // namespace

@@ -48,6 +48,7 @@ class TroubledBoard final : public Coordinator {
     return inner_->Delete(key, deadline);
   }
   Result<std::vector<std::string>> List(std::string_view prefix, Deadline deadline) override {
+    if (empty_lists) return std::vector<std::string>();
     if (refuse_lists) return Status(StatusCode::kIoError, "the board is gone");
     return inner_->List(prefix, deadline);
   }
@@ -55,6 +56,7 @@ class TroubledBoard final : public Coordinator {
   std::atomic<int> sets = 0;
   std::atomic<bool> refuse_sets = false;
   std::atomic<bool> refuse_lists = false;
+  std::atomic<bool> empty_lists = false;
   std::atomic<bool> slow = false;
 
  private:
@@ -104,6 +106,12 @@ class SessionTest : public ::testing::Test {
         return true;
     }
     return false;
+  }
+
+  bool WaitForEntry(std::string_view key_part, std::string_view text) {
+    for (int i = 0; i < 500 && !EntryHas(key_part, text); ++i)
+      std::this_thread::sleep_for(milliseconds(10));
+    return EntryHas(key_part, text);
   }
 
   FakeProcesses processes_;
@@ -209,6 +217,38 @@ TEST_F(SessionTest, ARankForWhichAnotherProcessWasListedIsTold) {
   EXPECT_THAT(late->WaitListed({}).status().message(),
               AllOf(HasSubstr("did not begin"), HasSubstr("another process as rank 1")));
   late->Leave();
+}
+
+// A listing made in several requests may miss a name.
+TEST_F(SessionTest, AKeyThatOneListingLacksIsNotGone) {
+  auto leader = Make(0);
+  auto follower = Make(1);
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
+  board_->empty_lists = true;
+  std::this_thread::sleep_for(milliseconds(300));  // many looks
+  EXPECT_TRUE(IsOk(leader->Check()));
+  board_->empty_lists = false;
+  follower->ReportWritten(1, 1, "d");
+  leader->ReportWritten(1, 1, "d");
+  EXPECT_TRUE(IsOk(leader->WaitAllWritten({})));
+  leader->Conclude(std::nullopt, {});
+  follower->Leave();
+}
+
+// Another save may remove the answer of a rank that wrote its part and died.
+TEST_F(SessionTest, AWrittenRankIsNotMissedWithItsAnswer) {
+  auto leader = Make(0);
+  auto follower = Make(1);
+  ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *follower));
+  follower->ReportWritten(1, 1, "d");
+  ASSERT_TRUE(WaitForEntry(".answer-1-", "written"));
+  std::this_thread::sleep_for(milliseconds(200));  // for the coordinator to see it
+  processes_.Set(101, io::Liveness::kDead);
+  follower->Leave();
+  std::this_thread::sleep_for(milliseconds(200));
+  leader->ReportWritten(1, 1, "d");
+  EXPECT_TRUE(IsOk(leader->WaitAllWritten({})));
+  leader->Conclude(std::nullopt, {});
 }
 
 TEST_F(SessionTest, ABoardThatRefusesIsMetAtOnce) {
