@@ -8,8 +8,8 @@
 #include <flagstone/flagstone.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <charconv>
+#include <cinttypes>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -54,7 +54,7 @@ flagstone::Status PrintRank(const std::string& path, uint32_t rank) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) {
+  if (argc != 3 || argv[1][0] == '-') {
     std::fprintf(stderr, "usage: load_rank CHECKPOINT RANK\n");
     return 2;
   }

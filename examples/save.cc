@@ -96,7 +96,7 @@ flagstone::Status SaveRank(const std::string& path, uint32_t rank, const std::st
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
+  if (argc != 2 || argv[1][0] == '-') {
     std::fprintf(stderr, "usage: save CHECKPOINT\n");
     return 2;
   }

@@ -127,6 +127,7 @@ Json CheckpointToJson(const Checkpoint& checkpoint, const Result<Value>& client_
           {"world_size", checkpoint.world_size()},
           {"save_id", checkpoint.save_id()},
           {"format_version", checkpoint.format_version()},
+          {"has_data", checkpoint.has_data()},
           {"tensor_count", layout.tensors.size()},
           {"tensors", TensorsToJson(layout)},
           {"groups", std::move(groups)},
@@ -189,8 +190,10 @@ void PrintHead(const Checkpoint& checkpoint) {
   line("step", checkpoint.step() ? std::to_string(*checkpoint.step()) : "-");
   line("committed", FormatTime(checkpoint.committed_at()));
   line("world size", std::to_string(checkpoint.world_size()));
-  line("bytes", FormatBytes(bytes) + ": " + std::to_string(files.size()) +
-                    " rank files, manifest " + FormatBytes(checkpoint.manifest_bytes()));
+  if (!checkpoint.has_data()) line("data", "none: a manifest to plan with, nothing to load");
+  line(checkpoint.has_data() ? "bytes" : "would be",
+       FormatBytes(bytes) + ": " + std::to_string(files.size()) + " rank files, manifest " +
+           FormatBytes(checkpoint.manifest_bytes()));
   line("tensors", FormatCount(parameters) + " parameters of " + FormatCount(elements) +
                       " elements, " + FormatCount(buffers) + " buffers, " + FormatCount(aliases) +
                       " aliases");

@@ -51,6 +51,8 @@ void PrintForPeople(const Listing& listing) {
   for (const std::string& path : listing.debris) {
     std::printf("debris of a dead save: %s\n", Escape(path).c_str());
   }
+  if (!listing.debris.empty())
+    std::printf("(the next save under the same name that succeeds removes its debris)\n");
 }
 
 ExitCode RunList(const std::filesystem::path& root, const Output& output) {

@@ -3,6 +3,8 @@
 /// \file
 /// flagstone: the command line of Flagstone.
 
+#include <signal.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <exception>
@@ -22,7 +24,7 @@ namespace {
 constexpr char kFooter[] =
     "Sizes are integers, alone or with K M G T (10^3) or KiB MiB GiB TiB (2^10).\n"
     "CKPT is a checkpoint's directory, or the directory above, whose `latest` is then followed.\n"
-    "Exit codes: 0 done, 1 problem found or failure, 2 usage, 130 interrupted.";
+    "Exit codes: 0 done, 1 problem found or failure, 2 usage, 130 interrupted (128 + signal).";
 
 void DeclareCommands(CLI::App& app, Invocation& invocation) {
   app.set_version_flag("--version", "flagstone " + std::string(LibraryVersion()));
@@ -97,4 +99,8 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace flagstone::tools
 
-int main(int argc, char** argv) { return flagstone::tools::Main(argc, argv); }
+int main(int argc, char** argv) {
+  // A file that grows beyond ulimit -f is then an error with a name (EFBIG), and is cleaned up.
+  signal(SIGXFSZ, SIG_IGN);
+  return flagstone::tools::Main(argc, argv);
+}

@@ -69,7 +69,9 @@ void Output::FailFromOutside(const Status& status) const {
 ExitCode Output::Finish(ExitCode code) const {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  PrintLine("the output could not be written: " + std::string(std::strerror(errno)));
+  // Of a write that failed earlier the reason is gone.
+  PrintLine("the output could not be written" +
+            (errno != 0 ? ": " + std::string(std::strerror(errno)) : std::string()));
   return kProblem;
 }
 

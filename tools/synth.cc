@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <new>
 #include <optional>
 #include <random>
 #include <span>
@@ -50,6 +51,8 @@ struct SynthArguments {
 
 // --- One rank ---
 
+using Warnings = std::vector<std::string>;
+
 // One rank of the job: its sources, its writer, and how its save ended.
 struct Rank {
   // Slices and sources do not move: the writer borrows the sources, these borrow the slices.
@@ -59,6 +62,7 @@ struct Rank {
   std::atomic<uint64_t> written_bytes = 0;
   std::atomic<uint64_t> total_bytes = 0;
   Status status;
+  Warnings warnings;
 };
 
 // Where a role's bytes come from: one source for the segment, or, of a replicated partition, one
@@ -185,8 +189,8 @@ void RaiseDescriptorLimit() {
 
 std::string RunIdentity() {
   std::random_device device;
-  std::string identity = "synth-";
-  for (int i = 0; i < 4; ++i) identity += std::to_string(device()) + "-";
+  std::string identity = "synth";
+  for (int i = 0; i < 4; ++i) identity += "-" + std::to_string(device());
   return identity;
 }
 
@@ -213,15 +217,28 @@ SaveOptions OptionsOfRank(const SynthArguments& arguments) {
   return options;
 }
 
-// Runs all commits; `stop` is asked to stop if not all of them can be started.
+// One rank's part, in a thread of its own: nothing may be thrown out of it.
+void CommitRank(Rank& rank) {
+  try {
+    Result<SaveReport> report = rank.writer->Commit();
+    rank.status = report.status();
+    if (report.ok()) rank.warnings = std::move(report->warnings);
+  } catch (const std::bad_alloc&) {
+    rank.status = Status(StatusCode::kResourceExhausted, "the memory does not suffice");
+  }
+}
+
+// Runs all commits. If one cannot be started, or fails, all are asked to stop: those that have not
+// come yet would be waited for.
 Status CommitAll(std::deque<Rank>& ranks, std::stop_source& stop) {
   std::atomic<size_t> running = 0;
   Status started;
   RankThreads threads;
   for (Rank& rank : ranks) {
     ++running;
-    started = threads.Start([&rank, &running] {
-      rank.status = rank.writer->Commit().status();
+    started = threads.Start([&rank, &running, &stop] {
+      CommitRank(rank);
+      if (!rank.status.ok()) stop.request_stop();
       --running;
     });
     if (started.ok()) continue;
@@ -243,8 +260,8 @@ Status CommitAll(std::deque<Rank>& ranks, std::stop_source& stop) {
   return started.ok() ? WorstOf(ranks) : started;
 }
 
-Status SaveAll(const SynthArguments& arguments, const Layout& layout,
-               const std::stop_token& interrupted) {
+Result<Warnings> SaveAll(const SynthArguments& arguments, const Layout& layout,
+                         const std::stop_token& interrupted) {
   RaiseDescriptorLimit();
   std::stop_source stop;
   const std::stop_callback forward(interrupted, [&stop] { stop.request_stop(); });
@@ -252,10 +269,13 @@ Status SaveAll(const SynthArguments& arguments, const Layout& layout,
   options.stop = stop.get_token();
   std::deque<Rank> ranks;
   for (uint32_t number = 0; number < arguments.world_or_default(); ++number) {
+    if (interrupted.stop_requested()) return Status(StatusCode::kCancelled, "stopped on request");
     const Status status = Prepare(arguments, layout, number, options, ranks.emplace_back());
     if (!status.ok()) return status;
   }
-  return CommitAll(ranks, stop);
+  const Status status = CommitAll(ranks, stop);
+  if (!status.ok()) return status;
+  return ranks.front().warnings;  // rank 0 alone has any
 }
 
 // --- The command ---
@@ -269,12 +289,16 @@ Result<Layout> MakeLayout(const SynthArguments& arguments) {
   return layout;
 }
 
-Status Save(const SynthArguments& arguments, const Layout& layout,
-            const Interruption& interruption) {
+Result<Warnings> Save(const SynthArguments& arguments, const Layout& layout,
+                      const Interruption& interruption) {
   if (!arguments.manifest_only) return SaveAll(arguments, layout, interruption.token());
   SaveOptions options;
   options.step = arguments.step;
-  return WriteManifestOnly(arguments.path, layout, options).status();
+  options.update_latest = false;  // it cannot be loaded, and `latest` is what loads follow
+  options.stop = interruption.token();
+  Result<SaveReport> report = WriteManifestOnly(arguments.path, layout, options);
+  if (!report.ok()) return report.status();
+  return std::move(report->warnings);
 }
 
 ExitCode RunSynth(const SynthArguments& arguments, const Output& output,
@@ -282,13 +306,17 @@ ExitCode RunSynth(const SynthArguments& arguments, const Output& output,
   const auto start = std::chrono::steady_clock::now();
   const Result<Layout> layout = MakeLayout(arguments);
   if (!layout.ok()) return output.Fail(layout.status());
-  const Status status = Save(arguments, *layout, interruption);
-  if (!status.ok()) {
+  const Result<Warnings> warnings = interruption.requested()
+                                        ? Status(StatusCode::kCancelled, "stopped on request")
+                                        : Save(arguments, *layout, interruption);
+  if (!warnings.ok()) {
+    const Status& status = warnings.status();
     return output.Fail(interruption.requested() && status.code() == StatusCode::kCancelled
                            ? status.Annotated("interrupted, nothing of this save is left")
                            : status);
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  for (const std::string& warning : *warnings) output.Note("saved, but " + warning);
 
   const Result<Checkpoint> checkpoint = Checkpoint::Open(arguments.path);
   if (!checkpoint.ok()) return output.Fail(checkpoint.status());
@@ -303,7 +331,8 @@ ExitCode RunSynth(const SynthArguments& arguments, const Output& output,
     output.Print({{"path", arguments.path},
                   {"bytes", bytes},
                   {"files", files},
-                  {"seconds", seconds.count()}});
+                  {"seconds", seconds.count()},
+                  {"warnings", *warnings}});
     return kDone;
   }
   const auto rate = static_cast<uint64_t>(static_cast<double>(bytes) / seconds.count());
@@ -337,7 +366,7 @@ void AddSynth(CLI::App& app, Invocation& invocation) {
   AddUint32(*command, "--stage", arguments->stage,
             "ZeRO stage: 0 all replicated, 1 and 2 optimizer state cut, 3 weights too (default 2)",
             0, 3);
-  AddUint32(*command, "--world", arguments->world, "Ranks that save (default 1)", 1, 65536);
+  AddUint32(*command, "--world", arguments->world, "Ranks that save (default 1)", 1, 2048);
   AddSize(*command, "--seed", arguments->seed, "Seed of the values (default 0)")->type_name("N");
   AddInteger(*command, "--step", arguments->step, "Training step that the checkpoint is of");
   command->add_flag("--sparse", arguments->sparse, "Every element is 0 and takes no room on disk");

@@ -60,8 +60,13 @@ void PrintForPeople(const VerifyReport& report, double seconds) {
   }
   const std::string rate =
       FormatBytes(static_cast<uint64_t>(static_cast<double>(report.bytes) / seconds));
-  std::printf("%s: %s read in %s s (%s/s)\n", report.ok() ? "ok" : "DAMAGED",
-              FormatBytes(report.bytes).c_str(), FormatNumber(seconds, 2).c_str(), rate.c_str());
+  // What could not be read may be whole.
+  const bool damaged = std::any_of(
+      report.problems.begin(), report.problems.end(),
+      [](const VerifyProblem& problem) { return problem.code != StatusCode::kIoError; });
+  const char* const verdict = report.ok() ? "ok" : damaged ? "DAMAGED" : "UNREADABLE";
+  std::printf("%s: %s read in %s s (%s/s)\n", verdict, FormatBytes(report.bytes).c_str(),
+              FormatNumber(seconds, 2).c_str(), rate.c_str());
 }
 
 ExitCode RunVerify(const VerifyArguments& arguments, const Output& output,

@@ -145,6 +145,23 @@ TEST_F(CliTest, ManifestOnlyCanBeInspected) {
   EXPECT_EQ(elements, 1'000'000'000'000u);
 }
 
+// `latest` is what loads follow, and a manifest alone cannot be loaded.
+TEST_F(CliTest, ManifestOnlyDoesNotMoveLatest) {
+  RunJson({"synth", Path("a"), "--params", "1K"});
+  RunJson({"synth", Path("b"), "--params", "1G", "--manifest-only"});
+  RunJson({"load", scratch_.path().string()});
+  EXPECT_EQ(RunJson({"inspect", Path("a")})["has_data"], true);
+  EXPECT_EQ(RunJson({"inspect", Path("b")})["has_data"], false);
+}
+
+TEST_F(CliTest, ASaveThatLeftSomethingUndoneSaysSo) {
+  fs::create_directory(Path("latest"));
+  const ProgramResult saved = RunProgram({"synth", Path("a"), "--params", "1K", "--json"});
+  EXPECT_EQ(saved.exit_code, 0);
+  EXPECT_THAT(saved.err, HasSubstr("'latest' was not moved"));
+  EXPECT_EQ(saved.Json()["warnings"].size(), 1u);
+}
+
 TEST_F(CliTest, SparseTakesNoRoom) {
   const json made = RunJson(
       {"synth", Path("a"), "--params", "50M", "--tensors", "3", "--world", "2", "--sparse"});

@@ -41,6 +41,9 @@ class FLAGSTONE_EXPORT Checkpoint {
   const std::string& format_version() const;
   const Layout& layout() const;
   uint32_t world_size() const;
+  /// False for a manifest without rank files (WriteManifestOnly): it can be planned with, not
+  /// loaded.
+  bool has_data() const;
   std::optional<int64_t> step() const;
   /// Nanoseconds since 1970; later than that of the checkpoint which this one replaced.
   int64_t committed_at() const;

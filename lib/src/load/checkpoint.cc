@@ -33,6 +33,7 @@ const std::string& Checkpoint::save_id() const { return impl_->save_id; }
 const std::string& Checkpoint::format_version() const { return impl_->format_version; }
 const Layout& Checkpoint::layout() const { return impl_->opened.manifest.layout; }
 uint32_t Checkpoint::world_size() const { return layout().world_size; }
+bool Checkpoint::has_data() const { return store::RequireData(impl_->opened).ok(); }
 std::optional<int64_t> Checkpoint::step() const { return impl_->opened.manifest.step; }
 int64_t Checkpoint::committed_at() const { return impl_->opened.manifest.committed_at; }
 uint64_t Checkpoint::manifest_bytes() const { return impl_->opened.manifest_bytes; }

@@ -55,6 +55,13 @@ ListedCheckpoint ListOne(io::FileSystem& fs, const path& directory) {
 Result<Listing> ListCheckpoints(const path& root) {
   io::FileSystem& fs = io::PosixFileSystem();
   FLAGSTONE_ASSIGN_OR_RETURN(std::vector<std::string> names, fs.List(root));
+  if (std::find(names.begin(), names.end(), format::kManifestName) != names.end()) {
+    return Status(
+        StatusCode::kInvalidArgument,
+        Join(Quote(root.string()), " is a checkpoint; list takes the directory that it lies in, ",
+             Quote(store::RootOf(root).string())),
+        {root.string(), "", std::nullopt});
+  }
   std::sort(names.begin(), names.end());
   Listing listing;
   for (const std::string& name : names) {
@@ -64,8 +71,17 @@ Result<Listing> ListCheckpoints(const path& root) {
     const path directory = root / name;
     const auto info = fs.Stat(directory);
     if (!info.ok() || info->type != io::FileInfo::Type::kDirectory) continue;
-    if (fs.Stat(directory / format::kManifestName).ok())
+    const auto manifest = fs.Stat(directory / format::kManifestName);
+    if (manifest.ok()) {
       listing.checkpoints.push_back(ListOne(fs, directory));
+    } else if (manifest.status().code() != StatusCode::kNotFound) {
+      // It may be one, and who is not let in should know.
+      ListedCheckpoint listed;
+      listed.name = name;
+      listed.problem = manifest.status().message();
+      listing.checkpoints.push_back(std::move(listed));
+      continue;
+    }
     const auto debris =
         store::FindDebris(fs, io::SystemProcesses(), directory, store::Timing().timeout, 0);
     if (!debris.ok())

@@ -184,7 +184,7 @@ class LoadRun {
     options.backend = reader_.options_.backend;
     if (replicated && options.backend == Backend::kAuto) {
       options.chosen =
-          io::BackendChoice{Backend::kUring, "they are read once a node, through the page cache"};
+          io::BackendChoice{Backend::kUring, "read once a node, through the page cache"};
     }
     options.queue_depth = reader_.options_.queue_depth;
     options.buffer_bytes = uint64_t{16} << 20;

@@ -123,8 +123,8 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
   }
   if (options.queue_depth > kMaxQueueDepth) {
     return Status(StatusCode::kInvalidArgument,
-                  Join("LoadOptions::queue_depth is ", options.queue_depth,
-                       "; it may be at most ", kMaxQueueDepth));
+                  Join("LoadOptions::queue_depth is ", options.queue_depth, "; it may be at most ",
+                       kMaxQueueDepth));
   }
   const Layout& saved = opened.manifest.layout;
   auto moves = partition::PlanMoves(saved, wanted, rank, {options.replicated, options.roles});

@@ -209,10 +209,20 @@ class Planner {
   // A role asked for by a wrong name would otherwise be a load of nothing.
   Status CheckRoleNames() const {
     for (const std::string& name : options_.roles) {
-      const bool found = std::any_of(
-          wanted_.partitions.begin(), wanted_.partitions.end(),
-          [&name](const Partition& partition) { return FindRole(partition, name).has_value(); });
-      if (found) continue;
+      const auto has = [&](const Partition& partition) {
+        return FindRole(partition, name).has_value();
+      };
+      const auto gives = [&](const Partition& partition) {
+        return has(partition) &&
+               (options_.replicated || !std::holds_alternative<ReplicatedCut>(partition.cut));
+      };
+      if (std::ranges::any_of(wanted_.partitions, gives)) continue;
+      if (std::ranges::any_of(wanted_.partitions, has)) {
+        return Status(StatusCode::kInvalidArgument,
+                      Join("the role ", Quote(name),
+                           " is in replicated partitions alone, which are loaded on request "
+                           "(LoadOptions::replicated, --replicated)"));
+      }
       std::vector<std::string> names;
       for (const Partition& partition : wanted_.partitions) {
         for (const Role& role : partition.roles) names.push_back(role.name);

@@ -534,11 +534,12 @@ bool Session::ChooseAnswers(Clock::time_point now) {
     return true;
   }
   if (late) {
-    Fail(Status(StatusCode::kDeadlineExceeded,
-                Join("rank", missing.size() > 1 ? "s " : " ", base::RanksText(missing), " of ",
-                     world_size, " did not come to the save of ", Quote(options_.self.party.name),
-                     " (run ", Quote(options_.self.party.run), ") within ",
-                     Seconds(options_.timing.timeout), BoardTrouble())));
+    Fail(Status(
+        StatusCode::kDeadlineExceeded,
+        Join("rank", missing.size() > 1 ? "s " : " ", base::RanksText(missing), " of ", world_size,
+             " did not come to the save of ", Quote(options_.self.party.name), " (run ",
+             Quote(options_.self.party.run), ") within ", Seconds(options_.timing.timeout),
+             "; all ranks of a save give one run, step and world size", BoardTrouble())));
   }
   return false;
 }
