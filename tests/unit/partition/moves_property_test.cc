@@ -310,7 +310,8 @@ TEST(MovesProperty, WhatIsMissingIsFoundMissing) {
     const Layout saved_layout =
         RandomLayout(draw, model, {.most_ranks = 9, .subset = draw(3) == 0, .all_roles = false});
     const Layout wanted = RandomLayout(draw, model, {.most_ranks = 9, .all_roles = false});
-    const MoveOptions options = RandomOptions(draw, wanted);
+    MoveOptions options = RandomOptions(draw, wanted);
+    options.replicated = options.replicated || AsksForNothing(wanted, options);
     Saved saved(saved_layout);
     std::vector<Model> models;
     for (uint32_t p = 0; p < wanted.partitions.size(); ++p) models.emplace_back(wanted, p);
