@@ -147,4 +147,8 @@ std::string RanksText(std::span<const uint32_t> ranks) {
   return out;
 }
 
+std::string SecondsText(std::chrono::milliseconds time) {
+  return Join(time.count() / 1000, ".", time.count() % 1000 / 100, " s");
+}
+
 }  // namespace flagstone::base

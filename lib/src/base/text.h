@@ -5,6 +5,7 @@
 /// Text for messages: joining, escaping, nearest names, hexadecimal.
 
 #include <charconv>
+#include <chrono>
 #include <concepts>
 #include <cstddef>
 #include <cstdint>
@@ -67,5 +68,8 @@ std::string ShapeText(std::span<const uint64_t> shape);
 
 /// Ranks 0, 1, 5 as "0, 1, 5"; more than ten end in "… (n in all)".
 std::string RanksText(std::span<const uint32_t> ranks);
+
+/// "1.5 s"
+std::string SecondsText(std::chrono::milliseconds time);
 
 }  // namespace flagstone::base

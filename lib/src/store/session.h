@@ -121,6 +121,9 @@ class Session {
     bool beats = false;         // has been seen to change since it was first seen
     bool gone = false;          // its key was removed
   };
+  // Looking a process up costs a few system calls; often enough to notice a death at once, rarely
+  // enough not to matter.
+  static constexpr auto kLivenessInterval = std::chrono::milliseconds(100);
   enum class Stage : uint8_t { kSeeking, kAnswered, kListed, kOver };
 
   Status Start();
