@@ -21,18 +21,6 @@ std::string_view KindName(TensorKind kind) {
   return kind == TensorKind::kBuffer ? "buffer" : "parameter";
 }
 
-std::string_view FormName(RoleForm form) {
-  switch (form) {
-    case RoleForm::kAligned:
-      return "aligned";
-    case RoleForm::kAttached:
-      return "attached";
-    case RoleForm::kPlain:
-      return "plain";
-  }
-  return "unknown";
-}
-
 // The role names of each tensor, in the order of the partitions; a tensor has a role once.
 std::vector<std::vector<std::string_view>> RolesOfTensors(const Layout& layout) {
   std::vector<std::vector<std::string_view>> roles(layout.tensors.size());
@@ -99,7 +87,7 @@ Json PartitionsToJson(const Layout& layout) {
     for (const Role& role : partition.roles) {
       roles.push_back({{"name", role.name},
                        {"dtype", Name(role.dtype)},
-                       {"form", FormName(role.form)},
+                       {"form", Name(role.form)},
                        {"chunk_bytes", role.chunk_bytes}});
     }
     list.push_back({{"id", partition.id},
@@ -208,7 +196,7 @@ void PrintPartitions(const Layout& layout) {
     for (const Role& role : partition.roles) {
       roles.push_back(
           role.name + ":" +
-          std::string(role.form == RoleForm::kPlain ? FormName(role.form) : Name(role.dtype)));
+          std::string(role.form == RoleForm::kPlain ? Name(role.form) : Name(role.dtype)));
     }
     table.AddRow({partition.id, std::string(RuleName(partition.cut)), ranks,
                   std::to_string(partition.members.size()), Joined(roles)});

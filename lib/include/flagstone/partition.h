@@ -71,6 +71,9 @@ enum class RoleForm : uint8_t {
                ///< owns a part.
 };
 
+/// "aligned", "attached" or "plain".
+FLAGSTONE_EXPORT std::string_view Name(RoleForm form);
+
 /// One of the values that each member of a partition has: "weight", "fp32", "exp_avg",
 /// "exp_avg_sq", any other name.
 struct Role {

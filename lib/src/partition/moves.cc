@@ -30,18 +30,6 @@ bool StandsAlone(const Partition& partition) {
          std::holds_alternative<ReplicatedCut>(partition.cut);
 }
 
-std::string_view FormName(RoleForm form) {
-  switch (form) {
-    case RoleForm::kAligned:
-      return "aligned";
-    case RoleForm::kAttached:
-      return "attached";
-    case RoleForm::kPlain:
-      return "plain";
-  }
-  return "unknown";
-}
-
 // Where a role of a tensor is in the saved layout.
 struct Place {
   uint32_t partition = kUnknown;
@@ -278,7 +266,7 @@ class Planner {
           Join("the role ", Quote(wanted.name), " of tensor ", Quote(wanted_.tensors[tensor].name),
                " is ", has, " in the checkpoint, but ", want, " is wanted"));
     };
-    if (saved.form != wanted.form) return differ(FormName(saved.form), FormName(wanted.form));
+    if (saved.form != wanted.form) return differ(Name(saved.form), Name(wanted.form));
     if (saved.dtype != wanted.dtype) return differ(Name(saved.dtype), Name(wanted.dtype));
     if (wanted.form == RoleForm::kAttached && saved.shapes[at.member] != wanted.shapes[member]) {
       return differ(Join("of shape ", base::ShapeText(saved.shapes[at.member])),

@@ -111,4 +111,16 @@ Result<std::vector<Slice>> StoredSlices(const Layout& layout, std::string_view p
   return position ? geometry.Stored(*position) : std::vector<Slice>();
 }
 
+std::string_view Name(RoleForm form) {
+  switch (form) {
+    case RoleForm::kAligned:
+      return "aligned";
+    case RoleForm::kAttached:
+      return "attached";
+    case RoleForm::kPlain:
+      return "plain";
+  }
+  return "unknown";
+}
+
 }  // namespace flagstone
