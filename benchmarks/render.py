@@ -26,6 +26,7 @@ def main():
     parser.add_argument("results", type=pathlib.Path)
     parser.add_argument("output", type=pathlib.Path)
     parser.add_argument("--reasons", type=pathlib.Path, required=True)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is not that of the results")
     arguments = parser.parse_args()
     results = json.loads(arguments.results.read_text())
     reasons = json.loads(arguments.reasons.read_text())
@@ -52,7 +53,12 @@ def main():
     if unexplained:
         print(f"missed without a reason in {arguments.reasons}: {', '.join(unexplained)}", file=sys.stderr)
         return 1
-    arguments.output.write_text("\n".join(lines) + "\n")
+    page = "\n".join(lines) + "\n"
+    if not arguments.check:
+        arguments.output.write_text(page)
+    elif arguments.output.read_text() != page:
+        print(f"{arguments.output} is not the page of {arguments.results}: run render.py", file=sys.stderr)
+        return 1
     return 0
 
 
