@@ -149,6 +149,22 @@ TEST_F(PublishTest, ARecordIsWrittenDuringTheManifestsSync) {
   EXPECT_EQ(beaten, std::future_status::ready);
 }
 
+// The read that decides comes after a change of one's own, also when there was nothing to unlink.
+TEST_F(PublishTest, AFenceChangesTheDirectoryBeforeItReads) {
+  std::vector<Operation> order;
+  fs_.Add([&](const Call& call) -> std::optional<Fault> {
+    const std::string name = call.path.filename().string();
+    const bool is_probe = ParseName(name).kind == NameKind::kPrivate;
+    if (is_probe || (call.operation == Operation::kOpen && name == "manifest.flagstone"))
+      order.push_back(call.operation);
+    return std::nullopt;
+  });
+  EXPECT_FALSE(Fence(fs_, directory_, IdOf(1)).value());
+  EXPECT_THAT(order,
+              ::testing::ElementsAre(Operation::kOpen, Operation::kUnlink, Operation::kOpen));
+  EXPECT_TRUE(NamesIn(directory_).empty());
+}
+
 // A handle that a file server forgot is no proof that the attempt was not committed.
 TEST_F(PublishTest, AStaleHandleDecidesNothing) {
   for (const Operation operation :
