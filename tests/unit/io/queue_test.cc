@@ -192,8 +192,8 @@ TEST_P(QueueTest, MemoryIsCountedAndSmall) {
   const auto file = OpenForReading(PosixFileSystem(), directory_ / "file");
   const uint64_t before = LibraryMemory().current_bytes;
   ResetPeakMemory();
+  std::vector<std::byte> memory(32 * 4096);  // before the queue, whose end waits for what it reads
   const auto queue = MakeQueue(32);
-  std::vector<std::byte> memory(32 * 4096);
   for (uint64_t i = 0; i < 32; ++i) {
     ASSERT_TRUE(IsOk(queue->Submit({.file = file.get(),
                                     .offset = i * 4096,
