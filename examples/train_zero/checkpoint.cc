@@ -139,10 +139,11 @@ Value RankState(const TrainingState& state) {
 }
 
 template <typename T>
-const T& Entry(const Value& dict, const std::string& key) {
+const T& Entry(const Value& dict, const char* key) {
   const Value* const found = dict.Find(key);
   const T* const entry = found == nullptr ? nullptr : found->get_if<T>();
-  if (entry == nullptr) throw std::runtime_error("the saved state has no usable \"" + key + "\"");
+  if (entry == nullptr)
+    throw std::runtime_error(std::string("the saved state has no usable ") + key);
   return *entry;
 }
 
