@@ -7,6 +7,7 @@ flagstone_add_test(api_cli_tests
     cli_test.cc
     program.cc
     synth_test.cc
+    usable.cc
   LIBS flagstone::flagstone flagstone_synth_model flagstone_third_party_headers nlohmann_json::nlohmann_json
   DEFINITIONS "FLAGSTONE_CLI=\"$<TARGET_FILE:flagstone_cli>\""
   TIMEOUT 600)

@@ -198,9 +198,7 @@ std::vector<BadInput> NotCheckpoints() {
        "kInvalidArgument",
        "manifest.flagstone.*one file of a checkpoint.*directory.*{}/ckpt'"},
       {"ManifestUnderAnotherName",
-       [](const fs::path& directory) {
-         fs::copy_file(Manifest(directory), directory / "renamed");
-       },
+       [](const fs::path& directory) { fs::copy_file(Manifest(directory), directory / "renamed"); },
        {"load", "{}/renamed"},
        1,
        "kInvalidArgument",

@@ -11,6 +11,7 @@ flagstone_add_test(api_load_tests
     load_round_trip_test.cc
     load_support.cc
     load_view_test.cc
+    usable.cc
   LIBS flagstone::flagstone
   TIMEOUT 600
   NO_MAIN)

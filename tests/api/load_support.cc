@@ -354,18 +354,6 @@ void ExpectLoads(const Checkpoint& checkpoint, uint32_t rank, const LoadOptions&
   EXPECT_EQ(report->verified_bytes, options.verify ? reader->plan().read_bytes : 0);
 }
 
-bool IsUsable(const Checkpoint& checkpoint, Backend backend) {
-  LoadOptions options;
-  options.backend = backend;
-  const auto reader = checkpoint.OpenRank(0, options);
-  if (!reader.ok()) return true;  // the test will say
-  const auto memory = reader->Allocate();
-  const auto report = reader->Load(memory.value().destinations);
-  if (report.ok() || report.status().code() != StatusCode::kUnsupported) return true;
-  std::cout << "SKIP: " << Name(backend) << ": " << report.status().message() << "\n";
-  return false;
-}
-
 void FlipBit(const std::filesystem::path& file, uint64_t offset, int bit) {
   const int fd = open(file.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_GE(fd, 0) << file;

@@ -18,8 +18,11 @@
 #include <vector>
 
 #include "flagstone/flagstone.h"
+#include "usable.h"
 
 namespace flagstone::testing {
+
+using tests::IsUsable;
 
 /// A new directory for one test, gone after it. Under $TMPDIR: a disk, where direct I/O works.
 class ScratchDirectory {
@@ -70,9 +73,6 @@ void ExpectLoads(const Checkpoint& checkpoint, uint32_t rank, const LoadOptions&
 /// The backends, for tests that force each.
 inline constexpr Backend kBackends[] = {Backend::kUringDirect, Backend::kUring, Backend::kPread,
                                         Backend::kMmap};
-
-/// Whether a backend can be forced on this file's file system; prints why not.
-bool IsUsable(const Checkpoint& checkpoint, Backend backend);
 
 /// Flips one bit of a file in place; again flips it back.
 void FlipBit(const std::filesystem::path& file, uint64_t offset, int bit);

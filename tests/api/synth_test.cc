@@ -15,6 +15,7 @@
 
 #include "program.h"
 #include "synth_model.h"
+#include "usable.h"
 
 namespace flagstone::tests {
 namespace {
@@ -80,6 +81,7 @@ TEST_P(SynthTest, EveryRankGetsItsElementsByEveryBackend) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
   const Layout& layout = checkpoint->layout();
   for (const Backend backend : {Backend::kUringDirect, Backend::kPread, Backend::kMmap}) {
+    if (!IsUsable(*checkpoint, backend)) continue;
     LoadOptions options;
     options.replicated = true;
     options.backend = backend;
