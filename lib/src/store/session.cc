@@ -284,7 +284,7 @@ bool Session::FollowAttempt(const Attempt& attempt, Clock::time_point now) {
     // What is closed or whose owner is dead was meant for others.
     if (options_.processes->StateOf(attempt.owner.process) == io::Liveness::kDead) return false;
     if (attempt.state != AttemptState::kActive) {
-      passed_over_ = attempt.state == AttemptState::kListed;
+      passed_over_ = passed_over_ || attempt.state == AttemptState::kListed;
       return false;
     }
     stage_ = Stage::kAnswered;

@@ -214,6 +214,16 @@ TEST_F(SessionTest, ARankForWhichAnotherProcessWasListedIsTold) {
   ASSERT_NO_FATAL_FAILURE(BringToList(*leader, *first));
   auto late = Make(1, {milliseconds(200), {}}, {}, 102);
   ASSERT_TRUE(IsOk(late->Follow()));
+  // It is still told when the other save has gone on and ended meanwhile.
+  std::this_thread::sleep_for(milliseconds(200));
+  first->ReportWritten(1, 1, "d");
+  leader->ReportWritten(1, 1, "d");
+  ASSERT_TRUE(IsOk(leader->WaitAllWritten({})));
+  std::thread concluding([&] { leader->Conclude(Session::Outcome{}, {}); });
+  EXPECT_TRUE(IsOk(first->WaitOutcome({})));
+  std::this_thread::sleep_for(milliseconds(200));
+  first->Leave();
+  concluding.join();
   EXPECT_THAT(late->WaitListed({}).status().message(),
               AllOf(HasSubstr("did not begin"), HasSubstr("another process as rank 1")));
   late->Leave();
