@@ -316,8 +316,8 @@ Result<VerifyReport> load::VerifyWith(io::FileSystem& fs, const std::filesystem:
   if (!opened.ok()) {
     const Status& status = opened.status();
     const std::filesystem::path file = status.place().path;
-    // A manifest that is there and cannot be read is what a verification is to find; one that
-    // cannot be meant (another version, no permission) is for the caller.
+    // A manifest that is there and cannot be read is what a verification is to find; one of
+    // another version is for the caller.
     const bool is_damage =
         status.code() == StatusCode::kCorruption ||
         (file.filename() == format::kManifestName &&

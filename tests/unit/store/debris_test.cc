@@ -199,6 +199,17 @@ TEST_F(DebrisTest, AWrittenTemporaryManifestStillHasAnOwner) {
   }
 }
 
+// A manifest that is written changes no more, but its owner, on another machine, still beats.
+TEST_F(DebrisTest, AnAttemptWhoseOwnerFileBeatsIsAlive) {
+  const std::string temporary = Temporary(kElsewhere, 2);
+  WriteText(directory_ / OwnerFileName(IdOf(2)),
+            Text(EncodeAttempt(MakeAttempt("run", kElsewhere, IdOf(2)))));
+  MakeOld(directory_ / temporary);
+  EXPECT_THAT(Find(), IsEmpty());
+  MakeOld(directory_ / OwnerFileName(IdOf(2)));
+  EXPECT_THAT(Find(), UnorderedElementsAre(temporary, OwnerFileName(IdOf(2))));
+}
+
 TEST_F(DebrisTest, ASecondNameOfThePublishedManifestGoesAndItsFilesStay) {
   PublishManifest(1);
   const std::string file = RankFileOf(1);
