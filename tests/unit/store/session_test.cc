@@ -170,6 +170,8 @@ TEST_F(SessionTest, ALateRankLearnsWhyRankZeroFailed) {
     leader->Conclude(Session::Outcome{Status(StatusCode::kResourceExhausted, "full"), 0, false},
                      {});
   });
+  // Who came before rank 0 had failed might be listed first.
+  while (leader->Check().ok()) std::this_thread::sleep_for(milliseconds(1));
   auto follower = Make(1);
   ASSERT_TRUE(IsOk(follower->Follow()));
   const auto listed = follower->WaitListed({});
