@@ -10,6 +10,7 @@
 #include "base/digest.h"
 #include "base/endian.h"
 #include "base/range.h"
+#include "base/text.h"
 #include "format/header.h"
 #include "format/placement.h"
 #include "partition/geometry.h"
@@ -77,6 +78,8 @@ std::vector<Tensor> GoldenTensors() {
   tensors.back().trainable = false;
   tensors.push_back(
       MakeTensor("na\xC3\xAFve/\xE9\x87\x8D\xE3\x81\xBF", DType::kFloat16, {7, 2}, std::nullopt));
+  tensors.push_back(MakeTensor("wide.weight", DType::kFloat32, {8, 6}, 0));
+  tensors.push_back(MakeTensor("grid.weight", DType::kFloat32, {9, 4}, 0));
   return tensors;
 }
 
@@ -185,6 +188,16 @@ Layout GoldenLayout() {
   layout.partitions.push_back(
       MakePartition("frozen", RankList::World(3), {8}, {codes},
                     ExplicitCut{{{1, 0, 0, 9}, {0, 0, 21, 30}, {0, 0, 9, 21}}}));
+  // Columns over two tensor-parallel ranks, and rows over a mesh.
+  for (const uint32_t rank : {0, 1}) {
+    layout.partitions.push_back(MakePartition(base::Join("tp.", rank), RankList::Of({rank}),
+                                              {10}, {MakeRole("weight", DType::kFloat32)},
+                                              FlatCut{{0, 24}}));
+    layout.partitions.back().members[0].box = Box{{0, 3 * uint64_t{rank}}, {8, 3}};
+  }
+  layout.partitions.push_back(MakePartition("tp.grid", RankList::Of({0, 2}), {11},
+                                            {MakeRole("weight", DType::kFloat32)},
+                                            MeshCut{{{2, MeshPlacement::kStridedShard, 0, 2}}}));
   return partition::Normalize(std::move(layout));
 }
 

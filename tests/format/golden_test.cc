@@ -67,8 +67,8 @@ TEST(Golden, MakerMakesTheCommittedFiles) {
 TEST(Golden, SegmentsLieWhereTheSpecificationSays) {
   const Files files = CommittedFiles();
   const FileBytes& file = files.at(format::RankFileName(2, GoldenSaveId()));
-  // Partitions by id: expert (weight, row_variance), flat.0 (fp32, exp_avg).
-  const uint64_t digests = 4096 * (1 + 1 + 1 + 2 + 2);
+  // Partitions by id: expert (weight, row_variance), flat.0 (fp32, exp_avg), tp.grid (weight).
+  const uint64_t digests = 4096 * (1 + 1 + 1 + 2 + 2 + 1);
   const auto header =
       format::DecodeHeader(std::span(file).first(4096), format::FileKind::kRankFile, file.size());
   ASSERT_TRUE(header.ok());
@@ -76,14 +76,16 @@ TEST(Golden, SegmentsLieWhereTheSpecificationSays) {
   const auto index =
       format::DecodeRankIndex(std::span(file).subspan(header->index_offset, header->index_length))
           .value();
-  ASSERT_EQ(index.placement.segments.size(), 4u);
+  ASSERT_EQ(index.placement.segments.size(), 5u);
   const std::vector<format::PlacedSegment> expected = {
       {"expert", "weight", 4096, 48, 1 << 20, 0},
       {"expert", "row_variance", 8192, 12, 1 << 20, 1},
       {"flat.0", "fp32", 12288, 1180 * 4, 4096, 2},
-      {"flat.0", "exp_avg", 20480, 1180 * 4, 65536, 4}};
+      {"flat.0", "exp_avg", 20480, 1180 * 4, 65536, 4},
+      // Rows 3, 4 and 7, 8 of nine: (0 to 4), (5 to 8) over two ranks.
+      {"tp.grid", "weight", 28672, 4 * 4 * 4, 65536, 5}};
   EXPECT_EQ(index.placement.segments, expected);
-  EXPECT_EQ(index.placement.digest_count, 5u);
+  EXPECT_EQ(index.placement.digest_count, 6u);
 }
 
 // The specification shows what is there.

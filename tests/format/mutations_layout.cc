@@ -22,6 +22,19 @@ Mutation Row(std::string rule, std::string name, std::string message, Edit edit,
   return {std::move(rule), std::move(name), L, RawLayoutBytes(layout), code, std::move(message)};
 }
 
+// The same in a manifest, which unlike a declaration has to be whole.
+template <typename Edit>
+Mutation ManifestRow(std::string rule, std::string name, std::string message, Edit edit) {
+  RawManifest raw;
+  edit(raw.manifest.layout);
+  return {std::move(rule),
+          std::move(name),
+          Decoder::kManifest,
+          WrapManifest(RawManifestBody(raw)),
+          Code::kCorruption,
+          std::move(message)};
+}
+
 Role& Fp32(Layout& layout) { return layout.partitions[0].roles[0]; }
 Partition& Flat(Layout& layout) { return layout.partitions[0]; }
 Partition& Copies(Layout& layout) { return layout.partitions[1]; }
@@ -111,18 +124,39 @@ std::vector<Mutation> PartitionMutations() {
        "a box of member 1 of 1"},
       {"M45", "order", L, MalformedLayout(Malformed::kBoxesFalling), Code::kCorruption,
        "a box of member 0 of 1"},
-      Row(
-          "M46", "box", "not supported by this version",
+      {"M45", "few-bounds", L, MalformedLayout(Malformed::kBoxNumbersMissing), Code::kCorruption,
+       "fewer numbers for its boxes"},
+      {"M45", "many-bounds", L, MalformedLayout(Malformed::kBoxNumbersLeft), Code::kCorruption,
+       "1 numbers behind its boxes"},
+      Row("M46", "box", "not inside of its shape",
           [](Layout& l) {
-            Flat(l).members[0].box = Box{{0, 0}, {1, 2}};
-          },
-          Code::kUnsupported),
-      Row(
-          "M46", "mesh", "not supported by this version",
+            const auto& shape = l.tensors[Flat(l).members[0].tensor].shape;
+            Flat(l).members[0].box = Box{std::vector<uint64_t>(shape.size(), 1), shape};
+          }),
+      Row("M80", "mesh-product", "has a mesh of 3 positions",
           [](Layout& l) {
-            Flat(l).cut = MeshCut{{{2, MeshPlacement::kShard, 0, 1}}};
-          },
-          Code::kUnsupported),
+            Flat(l).cut = MeshCut{{{3, MeshPlacement::kShard, 0, 1}}};
+          }),
+      Row("M80", "mesh-size", "a mesh axis 0 of size 0",
+          [](Layout& l) {
+            Flat(l).cut = MeshCut{{{0, MeshPlacement::kShard, 0, 1}}};
+          }),
+      Row("M80", "mesh-dimension", "shards dimension 9",
+          [](Layout& l) {
+            Flat(l).cut = MeshCut{{{2, MeshPlacement::kShard, 9, 1}}};
+          }),
+      Row("M80", "split-factor", "split factor 5000",
+          [](Layout& l) {
+            Flat(l).cut = MeshCut{{{2, MeshPlacement::kStridedShard, 0, 5000}}};
+          }),
+      Row("M80", "split-of-a-plain-shard", "only a strided shard has one",
+          [](Layout& l) {
+            Flat(l).cut = MeshCut{{{2, MeshPlacement::kShard, 0, 2}}};
+          }),
+      Row("M80", "replicating-dimension", "but it shards none",
+          [](Layout& l) {
+            Flat(l).cut = MeshCut{{{2, MeshPlacement::kReplicate, 1, 1}}};
+          }),
       Row(
           "M23", "mesh-placement", "the mesh placement 3",
           [](Layout& l) {
@@ -171,8 +205,26 @@ std::vector<Mutation> RoleMutations() {
           }),
       Row("M51", "weight", "'weight' of float16",
           [](Layout& l) { Copies(l).roles[0].dtype = DType::kFloat16; }),
-      Row("M52", "two-owners", "a role of a tensor belongs to one partition",
+      Row("M52", "two-owners", "several members give a role of a tensor only as boxes of it",
           [](Layout& l) { Copies(l).roles[0].name = "fp32"; }),
+      ManifestRow("M52", "box-missing", "are given to no rank",
+                  [](Layout& l) {
+                    const auto& shape = l.tensors[Copies(l).members[0].tensor].shape;
+                    auto sizes = shape;
+                    sizes[0] -= 1;
+                    Copies(l).members[0].box = Box{std::vector<uint64_t>(shape.size(), 0), sizes};
+                  }),
+      ManifestRow("M52", "boxes-overlap", "are given 2 times",
+                  [](Layout& l) {
+                    const Member member = Copies(l).members[0];
+                    const auto& shape = l.tensors[member.tensor].shape;
+                    auto rest = shape;
+                    rest[0] -= 1;
+                    const std::vector<uint64_t> first(shape.size(), 0);
+                    Copies(l).members = {{member.tensor, Box{first, shape}},
+                                         {member.tensor, Box{first, rest}}};
+                    Copies(l).cut = ReplicatedCut{{0, 0}};
+                  }),
   };
 }
 

@@ -44,7 +44,8 @@ Offset<flatbuffers::Vector<T>> Misaligned(FlatBufferBuilder& builder,
 
 struct TinyLayout {
   std::vector<Offset<wire::Tensor>> tensors;
-  std::vector<Offset<wire::MemberBox>> boxes;
+  std::vector<uint32_t> boxed;
+  std::vector<uint64_t> box_bounds;
   std::vector<uint32_t> members;
   wire::Cut cut_type = wire::Cut::PerTensorCut;
   Offset<void> cut = 0;
@@ -62,13 +63,15 @@ FileBytes FinishTiny(FlatBufferBuilder& builder, const TinyLayout& tiny, const c
   const std::vector<wire::RankRange> ranges = {wire::RankRange(0, 1, 1)};
   const auto ranks = builder.CreateVectorOfStructs(ranges);
   const auto members = format::WriteNumbers(builder, tiny.members);
-  const auto boxes = format::WriteTables(builder, tiny.boxes);
+  const auto boxed = format::WriteNumbers(builder, tiny.boxed);
+  const auto bounds = format::WriteNumbers(builder, tiny.box_bounds);
   const auto name = builder.CreateString("fp32");
   const auto role =
       wire::CreateRole(builder, name, wire::DType::Float32, wire::RoleForm::Aligned, 0, 1, 4096);
   const auto roles = format::WriteTables(builder, std::vector{role});
   const auto partition =
-      wire::CreatePartition(builder, id, ranks, 0, members, boxes, roles, tiny.cut_type, tiny.cut);
+      wire::CreatePartition(builder, id, ranks, 0, members, boxed, roles, tiny.cut_type, tiny.cut,
+                            bounds);
   const auto partitions = format::WriteTables(builder, std::vector{partition});
   const auto root = wire::CreateLayout(builder, 1, tensors, partitions, 0);
   builder.Finish(root, identifier);
@@ -227,11 +230,19 @@ FileBytes MalformedLayout(Malformed kind) {
       tiny.cut = 0;
       break;
     case Malformed::kBoxOutOfRange:
-      tiny.boxes.push_back(wire::CreateMemberBox(builder, 1));
+      tiny.boxed = {1};
       break;
     case Malformed::kBoxesFalling:
-      tiny.boxes.push_back(wire::CreateMemberBox(builder, 0));
-      tiny.boxes.push_back(wire::CreateMemberBox(builder, 0));
+      tiny.boxed = {0, 0};
+      tiny.box_bounds = {0, 1, 0, 1};
+      break;
+    case Malformed::kBoxNumbersMissing:
+      tiny.boxed = {0};
+      tiny.box_bounds = {0};
+      break;
+    case Malformed::kBoxNumbersLeft:
+      tiny.boxed = {0};
+      tiny.box_bounds = {0, 1, 2};
       break;
     default:
       break;

@@ -53,6 +53,8 @@ enum class Malformed {
   kNoCut,
   kBoxOutOfRange,
   kBoxesFalling,
+  kBoxNumbersMissing,
+  kBoxNumbersLeft,
   kWrongIdentifier,
 };
 FileBytes MalformedLayout(Malformed kind);

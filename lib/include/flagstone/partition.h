@@ -195,7 +195,8 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// Elements [begin, end) of a member, row-major.
+/// Elements [begin, end) of a member, row-major. Under a mesh rule: [0, end), the elements of the
+/// rank's local tensor (HeldTensor).
 struct Slice {
   uint32_t member = 0;
   uint64_t begin = 0;
@@ -204,12 +205,38 @@ struct Slice {
   bool operator==(const Slice&) const = default;
 };
 
+/// What a rank holds of a member under a mesh rule, as DTensor's local tensor.
+struct LocalTensor {
+  /// A rectangle of it. More than one where a strided shard leaves a dimension in several parts.
+  struct Part {
+    Box box;                        ///< In the tensor.
+    std::vector<uint64_t> offsets;  ///< Where it begins in the local tensor.
+
+    bool operator==(const Part&) const = default;
+  };
+  std::vector<uint64_t> shape;
+  std::vector<Part> parts;  ///< In rising order; none where the local tensor has no elements.
+
+  bool operator==(const LocalTensor&) const = default;
+};
+
+/// One level of a repeated run of bytes: `count` times, `source_stride` bytes apart where they are
+/// saved and `target_stride` where they go.
+struct RunLevel {
+  uint64_t count = 0;
+  uint64_t source_stride = 0;
+  uint64_t target_stride = 0;
+
+  bool operator==(const RunLevel&) const = default;
+};
+
 /// Check a layout: names, references, shapes, rank lists, and that every (tensor, role, element)
 /// has exactly one owner.
 ///
-/// Errors: kInvalidArgument names the tensor or partition and the range; kUnsupported for what this
-/// version cannot cut. Cost: O(tensors + members + cuts + pieces log pieces), independent of ranks
-/// and elements; for a tensor that is in several partitions also their roles.
+/// Errors: kInvalidArgument names the tensor or partition and the range; kUnsupported for boxes and
+/// meshes that cut more than 5 dimensions of a tensor. Cost: O(tensors + members + cuts + pieces log
+/// pieces), independent of ranks and elements; for a tensor that is in several partitions also their
+/// roles, for one in n boxes that cut k dimensions 2^k n log n.
 FLAGSTONE_EXPORT Status ValidateLayout(const Layout& layout);
 
 /// The slices that `rank` holds of a partition, in the order of its segment; empty when it holds
@@ -224,5 +251,10 @@ FLAGSTONE_EXPORT Result<std::vector<Slice>> HeldSlices(const Layout& layout,
 /// for a rank that only stands in a replica list.
 FLAGSTONE_EXPORT Result<std::vector<Slice>> StoredSlices(const Layout& layout,
                                                          std::string_view partition, uint32_t rank);
+
+/// The local tensor of `rank` of one member of a mesh partition. Errors: as HeldSlices, and
+/// kInvalidArgument where the rule is another, there is no such member or the rank holds nothing.
+FLAGSTONE_EXPORT Result<LocalTensor> HeldTensor(const Layout& layout, std::string_view partition,
+                                                uint32_t rank, uint32_t member);
 
 }  // namespace flagstone

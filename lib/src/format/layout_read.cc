@@ -55,23 +55,32 @@ RankList ReadRanks(const flatbuffers::Vector<const wire::RankRange*>* vector, Wi
   return list;
 }
 
-std::vector<Member> ReadMembers(const wire::Partition& table, WireReader& reader) {
+std::vector<Member> ReadMembers(const wire::Partition& table, const std::vector<Tensor>& of,
+                                WireReader& reader) {
   std::vector<Member> members;
   const auto tensors = reader.Elements(table.members());
   members.reserve(tensors.size());
   for (const uint32_t tensor : tensors) members.push_back({tensor, std::nullopt});
-  const uint32_t boxes = reader.Count(table.boxes());
+  auto bounds = reader.Elements(table.box_bounds());
   uint64_t least = 0;  // Rising members: one box each, and one way to write them down.
-  for (uint32_t i = 0; i < boxes; ++i) {
-    const wire::MemberBox& box = *table.boxes()->Get(i);
-    if (box.member() < least || box.member() >= members.size()) {
-      reader.Fail(Join("has a box of member ", box.member(), " of ", members.size(),
+  for (const uint32_t member : reader.Elements(table.boxed())) {
+    if (member < least || member >= members.size() || members[member].tensor >= of.size()) {
+      reader.Fail(Join("has a box of member ", member, " of ", members.size(),
                        " out of order or range"));
       return {};
     }
-    least = uint64_t{box.member()} + 1;
-    members[box.member()].box = Box{reader.Numbers(box.offsets()), reader.Numbers(box.sizes())};
+    least = uint64_t{member} + 1;
+    const size_t dimensions = of[members[member].tensor].shape.size();
+    if (bounds.size() / 2 < dimensions) {
+      reader.Fail(Join("has fewer numbers for its boxes than they have dimensions"));
+      return {};
+    }
+    Box& box = members[member].box.emplace();
+    for (const uint64_t bound : bounds.first(dimensions)) box.offsets.push_back(bound);
+    for (const uint64_t bound : bounds.subspan(dimensions, dimensions)) box.sizes.push_back(bound);
+    bounds = bounds.subspan(2 * dimensions);
   }
+  if (!bounds.empty()) reader.Fail(Join("has ", bounds.size(), " numbers behind its boxes"));
   return members;
 }
 
@@ -140,7 +149,8 @@ CutRule ReadCut(const wire::Partition& table, WireReader& reader) {
   return {};
 }
 
-Partition ReadPartition(const wire::Partition& table, WireReader& reader) {
+Partition ReadPartition(const wire::Partition& table, const std::vector<Tensor>& tensors,
+                        WireReader& reader) {
   Partition partition;
   partition.id = reader.Text(table.id());
   partition.ranks = ReadRanks(table.ranks(), reader);
@@ -148,7 +158,7 @@ Partition ReadPartition(const wire::Partition& table, WireReader& reader) {
   for (uint32_t i = 0; i < replicas; ++i) {
     partition.replicas.push_back(ReadRanks(table.replicas()->Get(i)->ranges(), reader));
   }
-  partition.members = ReadMembers(table, reader);
+  partition.members = ReadMembers(table, tensors, reader);
   const uint32_t roles = reader.Count(table.roles());
   for (uint32_t i = 0; i < roles; ++i) {
     partition.roles.push_back(ReadRole(*table.roles()->Get(i), reader));
@@ -201,7 +211,7 @@ Status CheckNormal(const Layout& layout, std::string_view what) {
 
 }  // namespace
 
-Result<Layout> ReadLayout(const wire::Layout& table, WireReader& reader) {
+Result<Layout> ReadLayout(const wire::Layout& table, LayoutScope scope, WireReader& reader) {
   Layout layout;
   layout.world_size = table.world_size();
   if (layout.world_size == 0 || layout.world_size > kMaxWorldSize) {
@@ -215,7 +225,7 @@ Result<Layout> ReadLayout(const wire::Layout& table, WireReader& reader) {
   }
   const uint32_t partitions = reader.Count(table.partitions());
   for (uint32_t i = 0; i < partitions && reader.ok(); ++i) {
-    layout.partitions.push_back(ReadPartition(*table.partitions()->Get(i), reader));
+    layout.partitions.push_back(ReadPartition(*table.partitions()->Get(i), layout.tensors, reader));
   }
   const uint32_t groups = reader.Count(table.groups());
   for (uint32_t i = 0; i < groups && reader.ok(); ++i) {
@@ -223,7 +233,9 @@ Result<Layout> ReadLayout(const wire::Layout& table, WireReader& reader) {
     layout.groups.push_back(std::move(group));
   }
   if (!reader.ok()) return reader.status();
-  if (Status status = ValidateLayout(layout); !status.ok()) {
+  Status status = scope == LayoutScope::kDeclaration ? partition::ValidateDeclaration(layout)
+                                                     : ValidateLayout(layout);
+  if (!status.ok()) {
     const bool unsupported = status.code() == StatusCode::kUnsupported;
     return Status(unsupported ? StatusCode::kUnsupported : StatusCode::kCorruption,
                   Join(reader.what(), ": ", status.message()));

@@ -12,8 +12,12 @@
 
 namespace flagstone::format {
 
-/// Read verified tables. The layout is checked: bounds, enumerators, ValidateLayout, normal form.
-Result<Layout> ReadLayout(const wire::Layout& table, WireReader& reader);
+/// What one rank declares may leave boxes of a tensor to others.
+enum class LayoutScope : uint8_t { kWhole, kDeclaration };
+
+/// Read verified tables. The layout is checked: bounds, enumerators, ValidateLayout or
+/// ValidateDeclaration, normal form.
+Result<Layout> ReadLayout(const wire::Layout& table, LayoutScope scope, WireReader& reader);
 
 /// Build the tables of a valid, normal layout.
 Result<flatbuffers::Offset<wire::Layout>> WriteLayout(flatbuffers::FlatBufferBuilder& builder,

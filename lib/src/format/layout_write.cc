@@ -47,16 +47,21 @@ Offset<flatbuffers::Vector<const wire::RankRange*>> WriteRanks(FlatBufferBuilder
   return builder.CreateVectorOfStructs(ranges);
 }
 
-TableVector<wire::MemberBox> WriteBoxes(FlatBufferBuilder& builder,
-                                        const std::vector<Member>& members) {
-  std::vector<Offset<wire::MemberBox>> boxes;
+struct BoxColumns {
+  std::vector<uint32_t> boxed;
+  std::vector<uint64_t> bounds;
+};
+
+BoxColumns BoxesOf(const std::vector<Member>& members) {
+  BoxColumns columns;
   for (size_t i = 0; i < members.size(); ++i) {
     if (!members[i].box) continue;
-    const auto offsets = WriteNumbers(builder, members[i].box->offsets);
-    const auto sizes = WriteNumbers(builder, members[i].box->sizes);
-    boxes.push_back(wire::CreateMemberBox(builder, static_cast<uint32_t>(i), offsets, sizes));
+    const Box& box = *members[i].box;
+    columns.boxed.push_back(static_cast<uint32_t>(i));
+    columns.bounds.insert(columns.bounds.end(), box.offsets.begin(), box.offsets.end());
+    columns.bounds.insert(columns.bounds.end(), box.sizes.begin(), box.sizes.end());
   }
-  return WriteTables(builder, boxes);
+  return columns;
 }
 
 Offset<wire::Role> WriteRole(FlatBufferBuilder& builder, const Role& role) {
@@ -130,13 +135,15 @@ Offset<wire::Partition> WritePartition(FlatBufferBuilder& builder, const Partiti
   tensors.reserve(partition.members.size());
   for (const Member& member : partition.members) tensors.push_back(member.tensor);
   const auto members = WriteNumbers(builder, tensors);
-  const auto boxes = WriteBoxes(builder, partition.members);
+  const BoxColumns columns = BoxesOf(partition.members);
+  const auto boxed = WriteNumbers(builder, columns.boxed);
+  const auto bounds = WriteNumbers(builder, columns.bounds);
   std::vector<Offset<wire::Role>> roles;
   for (const Role& role : partition.roles) roles.push_back(WriteRole(builder, role));
   const auto role_vector = WriteTables(builder, roles);
   const auto cut = std::visit(CutWriter{builder}, partition.cut);
-  return wire::CreatePartition(builder, id, ranks, replica_vector, members, boxes, role_vector,
-                               static_cast<wire::Cut>(partition.cut.index() + 1), cut);
+  return wire::CreatePartition(builder, id, ranks, replica_vector, members, boxed, role_vector,
+                               static_cast<wire::Cut>(partition.cut.index() + 1), cut, bounds);
 }
 
 Result<Offset<wire::ParameterGroup>> WriteGroup(FlatBufferBuilder& builder,
@@ -186,7 +193,7 @@ struct CutBound {
 };
 
 uint64_t PartitionBound(const Partition& partition) {
-  uint64_t bound = 3 * kTableBound + TextBound(partition.id) + 6 * kVectorBound;
+  uint64_t bound = 3 * kTableBound + TextBound(partition.id) + 8 * kVectorBound;
   bound += 12 * partition.ranks.ranges.size();
   for (const RankList& list : partition.replicas) {
     bound += kTableBound + kVectorBound + 12 * list.ranges.size();
@@ -194,7 +201,7 @@ uint64_t PartitionBound(const Partition& partition) {
   for (const Member& member : partition.members) {
     bound += 4;
     if (member.box) {
-      bound += kTableBound + ShapeBound(member.box->offsets) + ShapeBound(member.box->sizes);
+      bound += 4 + 8 * (member.box->offsets.size() + member.box->sizes.size());
     }
   }
   for (const Role& role : partition.roles) {
@@ -261,7 +268,7 @@ Result<Layout> DecodeLayout(std::span<const std::byte> bytes) {
   WireReader reader(bytes, "the layout");
   const auto* root = reader.Verify<wire::Layout>(wire::LayoutIdentifier());
   if (root == nullptr) return reader.status();
-  return ReadLayout(*root, reader);
+  return ReadLayout(*root, LayoutScope::kDeclaration, reader);
 }
 
 }  // namespace flagstone::format

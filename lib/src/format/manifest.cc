@@ -155,7 +155,7 @@ Result<Manifest> DecodeManifest(std::span<const std::byte> file) {
   if (!reader.ok()) return reader.status();
   FLAGSTONE_ASSIGN_OR_RETURN(manifest.client_state,
                              DecodeValue(client, ArrayBytes::kSegments, "client state"));
-  FLAGSTONE_ASSIGN_OR_RETURN(manifest.layout, ReadLayout(*root->layout(), reader));
+  FLAGSTONE_ASSIGN_OR_RETURN(manifest.layout, ReadLayout(*root->layout(), LayoutScope::kWhole, reader));
   return manifest;
 }
 

@@ -12,7 +12,7 @@
 namespace flagstone::partition {
 namespace {
 
-// Offsets in a rank's per-tensor segment are sums over the members before; one sum is kept for so
+// Offsets in a rank's per-tensor or mesh segment are sums over the members before; one sum is kept for so
 // many members, so that a plan that meets a thousand ranks keeps megabytes, not hundreds of them.
 constexpr uint32_t kSumStride = 32;
 
@@ -34,7 +34,7 @@ std::optional<uint32_t> HolderIndex(const Partition& partition, uint32_t rank) {
 // Found on demand, then never changed: a pointer into it stays good without the lock.
 struct Geometry::Cache {
   std::mutex mutex;
-  std::unordered_map<uint32_t, std::vector<uint64_t>> even_sums;      // by rank, every 32nd member
+  std::unordered_map<uint32_t, std::vector<uint64_t>> packed_sums;    // by rank, every 32nd member
   std::unordered_map<uint32_t, std::vector<uint64_t>> owned_offsets;  // by role, per member, bytes
 };
 
@@ -46,14 +46,16 @@ Geometry::Geometry(const Layout& layout, uint32_t partition)
     rank_count_ += range.count;
   }
   elements_.reserve(self.members.size());
-  for (const Member& member : self.members) {
-    elements_.push_back(ElementCount(layout.tensors[member.tensor].shape).value_or(0));
+  for (uint32_t m = 0; m < self.members.size(); ++m) {
+    elements_.push_back(ElementCount(member_shape(m)).value_or(0));
   }
   if (As<FlatCut>(self)) {
     starts_.resize(elements_.size() + 1);
     std::partial_sum(elements_.begin(), elements_.end(), starts_.begin() + 1);
   } else if (const auto* even = As<PerTensorCut>(self)) {
     SetUpPerTensor(even->unit);
+  } else if (const auto* mesh = As<MeshCut>(self)) {
+    mesh_.emplace(*mesh);
   } else if (const auto* owners = Owners()) {
     by_rank_.resize(elements_.size());
     std::iota(by_rank_.begin(), by_rank_.end(), 0);
@@ -64,13 +66,17 @@ Geometry::Geometry(const Layout& layout, uint32_t partition)
   }
 }
 
+const std::vector<uint64_t>& Geometry::member_shape(uint32_t member) const {
+  const Member& self = partition().members[member];
+  return self.box ? self.box->sizes : layout_->tensors[self.tensor].shape;
+}
+
 // torch.chunk's cut: ceil(units / ranks) units each, so that the last ranks may have fewer, or
 // none.
 void Geometry::SetUpPerTensor(CutUnit unit) {
-  const Partition& self = partition();
   even_.resize(elements_.size());
-  for (size_t m = 0; m < elements_.size(); ++m) {
-    const std::vector<uint64_t>& shape = layout_->tensors[self.members[m].tensor].shape;
+  for (uint32_t m = 0; m < elements_.size(); ++m) {
+    const std::vector<uint64_t>& shape = member_shape(m);
     const uint64_t elements = elements_[m];
     if (elements == 0) continue;
     uint64_t units = elements;
@@ -114,6 +120,7 @@ uint64_t Geometry::role_elements(uint32_t role, uint32_t member) const {
 }
 
 std::vector<Slice> Geometry::Held(uint32_t rank_index) const {
+  if (mesh_) return MeshSlices(rank_index);
   if (!As<ReplicatedCut>(partition())) return Stored(rank_index);
   std::vector<Slice> slices;
   slices.reserve(elements_.size());
@@ -125,6 +132,10 @@ std::vector<Slice> Geometry::Stored(uint32_t rank_index) const {
   if (As<FlatCut>(partition())) return FlatSlices(rank_index);
   if (As<PerTensorCut>(partition())) return EvenSlices(rank_index);
   if (As<ExplicitCut>(partition())) return ExplicitSlices(rank_index);
+  if (mesh_) {
+    return mesh_->StoringPosition(rank_index) == rank_index ? MeshSlices(rank_index)
+                                                            : std::vector<Slice>();
+  }
   return OwnedSlices(rank_index);
 }
 
@@ -149,6 +160,15 @@ std::vector<Slice> Geometry::EvenSlices(uint32_t rank_index) const {
   for (uint32_t m = 0; m < elements_.size(); ++m) {
     const auto [begin, end] = EvenRange(m, rank_index);
     if (begin < end) slices.push_back({m, begin, end});
+  }
+  return slices;
+}
+
+std::vector<Slice> Geometry::MeshSlices(uint32_t rank_index) const {
+  std::vector<Slice> slices;
+  for (uint32_t m = 0; m < elements_.size(); ++m) {
+    const uint64_t elements = LocalElements(m, rank_index);
+    if (elements > 0) slices.push_back({m, 0, elements});
   }
   return slices;
 }
@@ -186,15 +206,14 @@ Segment Geometry::StoredSegment(uint32_t role, uint32_t rank_index) const {
 }
 
 uint64_t Geometry::StoredBytes(uint32_t role, uint32_t rank_index) const {
-  if (!As<PerTensorCut>(partition()) || partition().roles[role].form != RoleForm::kAligned) {
+  const bool packed = As<PerTensorCut>(partition()) || mesh_;
+  if (!packed || partition().roles[role].form != RoleForm::kAligned) {
     return StoredSegment(role, rank_index).bytes;
   }
   // Of many members each rank has a piece of nearly all; a plan over many ranks asks each of them.
+  if (mesh_ && mesh_->StoringPosition(rank_index) != rank_index) return 0;
   uint64_t elements = 0;
-  for (uint32_t m = 0; m < elements_.size(); ++m) {
-    const auto [begin, end] = EvenRange(m, rank_index);
-    elements += end - begin;
-  }
+  for (uint32_t m = 0; m < elements_.size(); ++m) elements += PackedElements(m, rank_index);
   return elements * SizeOf(partition().roles[role].dtype);
 }
 
@@ -245,7 +264,7 @@ void Geometry::AppendStored(uint32_t role, uint32_t member, uint64_t begin, uint
       const auto [from, until] = EvenRange(member, rank);
       const uint64_t to = std::min(end, until);
       out.push_back(
-          {rank, {member, begin, to}, (EvenOffset(member, rank) + (begin - from)) * size});
+          {rank, {member, begin, to}, (PackedOffset(member, rank) + (begin - from)) * size});
       begin = to;
     }
   } else if (const auto* stated = As<ExplicitCut>(partition())) {
@@ -273,28 +292,44 @@ std::pair<uint64_t, uint64_t> Geometry::EvenRange(uint32_t member, uint32_t rank
   return {begin, rank_index + 1 == even.pieces ? elements_[member] : begin + even.length};
 }
 
+// Elements of a rank's local tensor under a mesh rule.
+uint64_t Geometry::LocalElements(uint32_t member, uint32_t rank_index) const {
+  uint64_t elements = elements_[member];
+  if (elements == 0) return 0;
+  const std::vector<uint64_t>& shape = member_shape(member);
+  for (const uint32_t d : mesh_->dimensions()) {
+    elements = elements / shape[d] * mesh_->HeldSize(rank_index, d, shape[d]);
+  }
+  return elements;
+}
+
+// Elements of a member in the segment of a rank, of a rule that packs the pieces of all members.
+uint64_t Geometry::PackedElements(uint32_t member, uint32_t rank_index) const {
+  if (mesh_) return LocalElements(member, rank_index);
+  const auto [begin, end] = EvenRange(member, rank_index);
+  return end - begin;
+}
+
 // Elements before `member` in the segment of a rank.
-uint64_t Geometry::EvenOffset(uint32_t member, uint32_t rank_index) const {
-  const auto length = [&](uint32_t m) {
-    const auto [begin, end] = EvenRange(m, rank_index);
-    return end - begin;
-  };
+uint64_t Geometry::PackedOffset(uint32_t member, uint32_t rank_index) const {
   const std::vector<uint64_t>* sums = nullptr;
   {
     const std::lock_guard lock(cache_->mutex);
-    std::vector<uint64_t>& known = cache_->even_sums[rank_index];
+    std::vector<uint64_t>& known = cache_->packed_sums[rank_index];
     if (known.empty()) {
       known.reserve(elements_.size() / kSumStride + 1);
       uint64_t sum = 0;
       for (uint32_t m = 0; m < elements_.size(); ++m) {
         if (m % kSumStride == 0) known.push_back(sum);
-        sum += length(m);
+        sum += PackedElements(m, rank_index);
       }
     }
     sums = &known;
   }
   uint64_t offset = (*sums)[member / kSumStride];
-  for (uint32_t m = member - member % kSumStride; m < member; ++m) offset += length(m);
+  for (uint32_t m = member - member % kSumStride; m < member; ++m) {
+    offset += PackedElements(m, rank_index);
+  }
   return offset;
 }
 

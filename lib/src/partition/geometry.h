@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "flagstone/partition.h"
+#include "partition/blocks.h"
+#include "partition/mesh.h"
 
 namespace flagstone::partition {
 
@@ -27,8 +29,8 @@ struct SegmentPiece {
   bool operator==(const SegmentPiece&) const = default;
 };
 
-/// A rank's segment of one role. Packed for flat, per tensor and explicit; members on 64 bytes for
-/// whole and replicated.
+/// A rank's segment of one role. Packed for flat, per tensor, mesh and explicit; members on 64 bytes
+/// for whole and replicated.
 struct Segment {
   std::vector<SegmentPiece> pieces;
   uint64_t bytes = 0;  ///< End of the last piece.
@@ -41,6 +43,12 @@ struct StoredPiece {
   uint32_t rank_index = 0;
   Slice slice;
   uint64_t byte_offset = 0;  ///< In that rank's segment.
+};
+
+/// A patch of a tensor as some rank stores it; its base counts elements of that rank's segment.
+struct StoredPatch {
+  uint32_t rank_index = 0;
+  Patch patch;
 };
 
 /// Position of a global rank in the rank list of a valid partition or, failing that, in a replica
@@ -56,9 +64,13 @@ class Geometry {
 
   const Layout& layout() const { return *layout_; }
   const Partition& partition() const { return layout_->partitions[index_]; }
-  /// Elements of the tensor itself.
+  /// Sizes of the tensor, or of the box of it that the member is.
+  const std::vector<uint64_t>& member_shape(uint32_t member) const;
+  /// Elements of the member: of its tensor or its box.
   uint64_t member_elements(uint32_t member) const { return elements_[member]; }
-  /// Elements of a member's value of a role: of the tensor's shape, or of an attached role's own.
+  /// Null unless the rule is a mesh.
+  const Mesh* mesh() const { return mesh_ ? &*mesh_ : nullptr; }
+  /// Elements of a member's value of a role: of the member's shape, or of an attached role's own.
   uint64_t role_elements(uint32_t role, uint32_t member) const;
 
   /// Per tensor: elements of a piece that is not the last one; all cuts of the member are multiples
@@ -67,7 +79,8 @@ class Geometry {
 
   /// What position `rank_index` of the rank list (or of a replica list) holds / stores, in the
   /// order of its segment. Slices are not empty, but for members without elements of whole and
-  /// replicated partitions. Cost: O(members or own pieces).
+  /// replicated partitions. Under a mesh rule a slice counts the elements of the local tensor, and
+  /// those with a replicating coordinate above 0 store nothing. Cost: O(members or own pieces).
   std::vector<Slice> Held(uint32_t rank_index) const;
   std::vector<Slice> Stored(uint32_t rank_index) const;
 
@@ -78,14 +91,24 @@ class Geometry {
   uint64_t StoredBytes(uint32_t role, uint32_t rank_index) const;
 
   /// Who stores elements [begin, end) of a member of an aligned role (or the whole of an attached
-  /// one), in rising order of elements, each element once; nothing when there are none. Cost:
-  /// O(log) + pieces met; for per tensor O(members) once a rank met, with one number kept for every
-  /// 32 members.
+  /// one), in rising order of elements, each element once; nothing when there are none. Not for a
+  /// mesh rule. Cost: O(log) + pieces met; for per tensor O(members) once a rank met, with one
+  /// number kept for every 32 members.
   std::vector<StoredPiece> FindStored(uint32_t role, uint32_t member, uint64_t begin,
                                       uint64_t end) const;
   /// The same, appended to `out`.
   void AppendStored(uint32_t role, uint32_t member, uint64_t begin, uint64_t end,
                     std::vector<StoredPiece>& out) const;
+
+  /// The patches of a slice that `rank_index` holds. `base`: place of its first element in the
+  /// buffer. The grouping is of the member's tensor, and cut where boxes and mesh cut it.
+  void AppendPatches(const Grouping& grouping, uint32_t rank_index, const Slice& slice,
+                     uint64_t base, std::vector<Patch>& out) const;
+  /// The local tensor that `rank_index` holds of a member under a mesh rule.
+  LocalTensor Local(uint32_t member, uint32_t rank_index) const;
+  /// Patches of a member as they are stored, among them all that meet `wanted`. Cost: O(patches).
+  void AppendStoredPatches(const Grouping& grouping, uint32_t role, uint32_t member,
+                           const Patch& wanted, std::vector<StoredPatch>& out) const;
 
   /// Position of a global rank in the rank list or, failing that, in a replica list.
   std::optional<uint32_t> HolderIndex(uint32_t rank) const {
@@ -103,14 +126,25 @@ class Geometry {
   };
   struct Cache;
 
+  // What a position has of the dimensions that a mesh shards, as Mesh::dimensions().
+  using HeldDimensions = std::vector<Intervals>;
+
+  HeldDimensions HeldOf(uint32_t member, uint32_t rank_index) const;
   void SetUpPerTensor(CutUnit unit);
   void SetUpExplicit(const std::vector<ExplicitPiece>& pieces);
   const std::vector<uint32_t>* Owners() const;
   std::pair<uint64_t, uint64_t> EvenRange(uint32_t member, uint32_t rank_index) const;
-  uint64_t EvenOffset(uint32_t member, uint32_t rank_index) const;
+  uint64_t LocalElements(uint32_t member, uint32_t rank_index) const;
+  uint64_t PackedElements(uint32_t member, uint32_t rank_index) const;
+  uint64_t PackedOffset(uint32_t member, uint32_t rank_index) const;
   uint64_t OwnedOffset(uint32_t role, uint32_t member) const;
   std::vector<Slice> FlatSlices(uint32_t rank_index) const;
   std::vector<Slice> EvenSlices(uint32_t rank_index) const;
+  std::vector<Slice> MeshSlices(uint32_t rank_index) const;
+  void AppendMeshPatches(const Grouping& grouping, uint32_t member, const HeldDimensions& held,
+                         uint64_t base, std::vector<Patch>& out) const;
+  void AppendStoredOfMesh(const Grouping& grouping, uint32_t member, const Patch& wanted,
+                          std::vector<StoredPatch>& out) const;
   std::vector<Slice> OwnedSlices(uint32_t rank_index) const;
   std::vector<Slice> ExplicitSlices(uint32_t rank_index) const;
   Segment MakeSegment(uint32_t role, const std::vector<Slice>& slices) const;
@@ -122,6 +156,7 @@ class Geometry {
   std::vector<uint64_t> elements_;      // per member
   std::vector<uint64_t> starts_;        // flat: elements before each member; one more at the end
   std::vector<EvenPieces> even_;        // per tensor: per member
+  std::optional<Mesh> mesh_;
   std::vector<uint32_t> by_rank_;    // whole, replicated: members by storing rank; explicit: pieces
   std::vector<uint32_t> by_member_;  // explicit: pieces by member and first element
   std::vector<uint64_t>

@@ -3,18 +3,16 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <memory>
-#include <numeric>
 #include <optional>
-#include <string_view>
-#include <unordered_map>
+#include <tuple>
 #include <utility>
 #include <variant>
 
 #include "base/macros.h"
 #include "base/text.h"
 #include "partition/geometry.h"
+#include "partition/matcher.h"
 #include "partition/normalize.h"
 
 namespace flagstone::partition {
@@ -23,143 +21,10 @@ namespace {
 using base::Join;
 using base::Quote;
 
-constexpr uint32_t kUnknown = std::numeric_limits<uint32_t>::max();
-
 bool StandsAlone(const Partition& partition) {
   return std::holds_alternative<WholeCut>(partition.cut) ||
          std::holds_alternative<ReplicatedCut>(partition.cut);
 }
-
-// Where a role of a tensor is in the saved layout.
-struct Place {
-  uint32_t partition = kUnknown;
-  uint32_t role = 0;
-  uint32_t member = 0;
-};
-
-/// Finds wanted tensors and roles in the saved layout. The order of things is mostly the same on
-/// both sides, so that what follows the last find is tried first and the indexes are made only when
-/// needed.
-class Matcher {
- public:
-  Matcher(const Layout& saved, const Layout& wanted)
-      : saved_(saved), wanted_(wanted), tensors_(wanted.tensors.size(), kUnknown) {}
-
-  /// The saved tensor of a wanted one, of the same shape.
-  Result<uint32_t> FindTensor(uint32_t wanted_index) {
-    uint32_t& known = tensors_[wanted_index];
-    if (known != kUnknown) return known;
-    const Tensor& wanted = wanted_.tensors[wanted_index];
-    const uint32_t found = Search(wanted, wanted_index);
-    if (found == kUnknown) {
-      return Status(StatusCode::kNotFound, Join("the checkpoint has no tensor ", Quote(wanted.name),
-                                                base::NearestNames(wanted.name, AllNames())));
-    }
-    const Tensor& saved = saved_.tensors[found];
-    if (saved.shape != wanted.shape) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          Join("tensor ", Quote(wanted.name), " has shape ", base::ShapeText(saved.shape),
-               " in the checkpoint, but shape ", base::ShapeText(wanted.shape), " is wanted"));
-    }
-    return known = found;
-  }
-
-  /// Where the checkpoint has `role` of a saved tensor. `last` is the place found before.
-  Result<Place> FindRoleOf(uint32_t tensor, const Role& role, const Place& last) {
-    if (last.partition != kUnknown) {
-      const std::vector<Member>& members = saved_.partitions[last.partition].members;
-      const uint32_t next = last.member + 1;
-      if (next < members.size() && members[next].tensor == tensor) {
-        return Place{last.partition, last.role, next};
-      }
-    }
-    MakeUses();
-    for (uint32_t i = first_use_[tensor]; i < first_use_[tensor + 1]; ++i) {
-      const auto found = FindRole(saved_.partitions[uses_[i].partition], role.name);
-      if (found) return Place{uses_[i].partition, *found, uses_[i].member};
-    }
-    std::vector<std::string> names;
-    for (uint32_t i = first_use_[tensor]; i < first_use_[tensor + 1]; ++i) {
-      for (const Role& other : saved_.partitions[uses_[i].partition].roles) {
-        names.push_back(other.name);
-      }
-    }
-    return Status(StatusCode::kNotFound,
-                  Join("the checkpoint has no role ", Quote(role.name), " of tensor ",
-                       Quote(saved_.tensors[tensor].name), base::NearestNames(role.name, names)));
-  }
-
-  /// The place of the first member of a partition: where the checkpoint has an equally named
-  /// partition in the same place it is likely the same one.
-  Place FirstGuess(uint32_t wanted_partition, const Role& role, uint32_t tensor) const {
-    if (wanted_partition >= saved_.partitions.size()) return {};
-    const Partition& saved = saved_.partitions[wanted_partition];
-    if (saved.members.empty() || saved.members[0].tensor != tensor) return {};
-    const auto found = FindRole(saved, role.name);
-    return found ? Place{wanted_partition, *found, 0} : Place{};
-  }
-
- private:
-  struct Use {
-    uint32_t partition = 0;
-    uint32_t member = 0;
-  };
-
-  uint32_t Search(const Tensor& wanted, uint32_t wanted_index) {
-    if (wanted_index < saved_.tensors.size() && saved_.tensors[wanted_index].name == wanted.name) {
-      return wanted_index;
-    }
-    MakeNames();
-    if (const auto at = names_.find(wanted.name); at != names_.end()) return at->second;
-    for (const std::string& alias : wanted.aliases) {
-      if (const auto at = names_.find(alias); at != names_.end()) return at->second;
-    }
-    return kUnknown;
-  }
-
-  void MakeNames() {
-    if (!names_.empty()) return;
-    names_.reserve(saved_.tensors.size());
-    for (uint32_t t = 0; t < saved_.tensors.size(); ++t) {
-      names_.emplace(saved_.tensors[t].name, t);
-      for (const std::string& alias : saved_.tensors[t].aliases) names_.emplace(alias, t);
-    }
-  }
-
-  std::vector<std::string> AllNames() const {
-    std::vector<std::string> names;
-    for (const Tensor& tensor : saved_.tensors) {
-      names.push_back(tensor.name);
-      names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
-    }
-    return names;
-  }
-
-  // In which partitions each saved tensor is: a counting sort of all members.
-  void MakeUses() {
-    if (!first_use_.empty()) return;
-    first_use_.resize(saved_.tensors.size() + 1);
-    for (const Partition& partition : saved_.partitions) {
-      for (const Member& member : partition.members) ++first_use_[member.tensor + 1];
-    }
-    std::partial_sum(first_use_.begin(), first_use_.end(), first_use_.begin());
-    uses_.resize(first_use_.back());
-    std::vector<uint32_t> slots = first_use_;
-    for (uint32_t p = 0; p < saved_.partitions.size(); ++p) {
-      const std::vector<Member>& members = saved_.partitions[p].members;
-      for (uint32_t m = 0; m < members.size(); ++m) uses_[slots[members[m].tensor]++] = {p, m};
-    }
-  }
-
-  const Layout& saved_;
-  const Layout& wanted_;
-  std::vector<uint32_t> tensors_;  // by wanted tensor: the saved one, once found
-  std::unordered_map<std::string_view, uint32_t> names_;
-  std::vector<uint32_t>
-      first_use_;  // by saved tensor: its first entry in uses_; one more at the end
-  std::vector<Use> uses_;
-};
 
 class Planner {
  public:
@@ -252,6 +117,7 @@ class Planner {
       if (m > 0 || last.partition == kUnknown) {
         FLAGSTONE_ASSIGN_OR_RETURN(last, matcher_.FindRoleOf(tensor, role, last));
       }
+      FLAGSTONE_RETURN_IF_ERROR(PreferEqualBox(role, partition.members[m], last));
       FLAGSTONE_RETURN_IF_ERROR(CheckRole(role, m, partition.members[m].tensor, last));
       places_.push_back(last);
     }
@@ -268,11 +134,42 @@ class Planner {
     };
     if (saved.form != wanted.form) return differ(Name(saved.form), Name(wanted.form));
     if (saved.dtype != wanted.dtype) return differ(Name(saved.dtype), Name(wanted.dtype));
+    if (saved.block != wanted.block) {
+      return differ(Join("in blocks of ", saved.block), Join("blocks of ", wanted.block));
+    }
     if (wanted.form == RoleForm::kAttached && saved.shapes[at.member] != wanted.shapes[member]) {
       return differ(Join("of shape ", base::ShapeText(saved.shapes[at.member])),
                     Join("shape ", base::ShapeText(wanted.shapes[member])));
     }
     return {};
+  }
+
+  static std::string BoxText(const std::optional<Box>& box) {
+    if (!box) return "the whole tensor";
+    return Join("the box at ", base::ShapeText(box->offsets), " of sizes ",
+                base::ShapeText(box->sizes));
+  }
+
+  // Prefer the place that has the same box of the tensor. An attached value is found there alone: it
+  // belongs to what its owner had of the tensor, and that is not cut or joined.
+  Status PreferEqualBox(const Role& role, const Member& member, Place& place) {
+    const Member& found = saved_.partitions[place.partition].members[place.member];
+    if (found.box == member.box) return {};
+    FLAGSTONE_ASSIGN_OR_RETURN(const uint32_t tensor, matcher_.FindTensor(member.tensor));
+    candidates_.clear();
+    matcher_.AppendPlaces(tensor, role, candidates_);
+    for (const Place& candidate : candidates_) {
+      if (saved_.partitions[candidate.partition].members[candidate.member].box == member.box) {
+        place = candidate;
+        return {};
+      }
+    }
+    if (role.form != RoleForm::kAttached) return {};
+    return Status(StatusCode::kInvalidArgument,
+                  Join("the role ", Quote(role.name), " of tensor ",
+                       Quote(wanted_.tensors[member.tensor].name), " is attached to ",
+                       BoxText(found.box), " in the checkpoint, but a value for ",
+                       BoxText(member.box), " is wanted"));
   }
 
   Status PlanSegment(const Geometry& geometry, uint32_t p, uint32_t r, uint32_t holder) {
@@ -288,18 +185,23 @@ class Planner {
     }
     first_move_ = result_.moves.size();
     for (const SegmentPiece& piece : segment.pieces) {
-      FLAGSTONE_RETURN_IF_ERROR(PlanPiece(p, r, index, piece));
+      if (AreCutAlike(geometry, piece.slice.member)) {
+        FLAGSTONE_RETURN_IF_ERROR(PlanPiece(p, r, index, piece));
+      } else {
+        FLAGSTONE_RETURN_IF_ERROR(PlanPatches(geometry, r, index, piece, holder));
+      }
     }
     return {};
   }
 
   // The position whose saved segment equals the wanted one byte for byte, because the partitions
   // have the same members in the same order and cut them alike.
-  std::optional<uint32_t> EqualSegment(const Partition& wanted, uint32_t holder) const {
+  std::optional<uint32_t> EqualSegment(const Partition& wanted, uint32_t holder) {
     const Partition& saved = saved_.partitions[places_[0].partition];
     if (saved.members.size() != places_.size()) return std::nullopt;
     for (uint32_t m = 0; m < places_.size(); ++m) {
-      if (places_[m].partition != places_[0].partition || places_[m].member != m) {
+      if (places_[m].partition != places_[0].partition || places_[m].member != m ||
+          saved.members[m].box != wanted.members[m].box) {
         return std::nullopt;
       }
     }
@@ -313,7 +215,16 @@ class Planner {
       return whole ? std::optional<uint32_t>(first) : std::nullopt;
     }
     if (saved.ranks.size() != wanted.ranks.size() || saved.cut != wanted.cut) return std::nullopt;
-    return holder;
+    const Mesh* mesh = SavedGeometry(places_[0].partition).mesh();
+    return mesh == nullptr ? holder : mesh->StoringPosition(holder);
+  }
+
+  // Whether slices of the member and what is saved of it are ranges of the same row-major order.
+  bool AreCutAlike(const Geometry& wanted, uint32_t member) {
+    const Place& at = places_[member];
+    return wanted.mesh() == nullptr && SavedGeometry(at.partition).mesh() == nullptr &&
+           saved_.partitions[at.partition].members[at.member].box ==
+               wanted.partition().members[member].box;
   }
 
   Status PlanPiece(uint32_t p, uint32_t r, uint32_t index, const SegmentPiece& piece) {
@@ -332,12 +243,80 @@ class Planner {
              StandsAlone(wanted_.partitions[p]) && StandsAlone(saved.partition()));
     }
     if (next == piece.slice.end) return {};
-    const Tensor& tensor =
-        wanted_.tensors[wanted_.partitions[p].members[piece.slice.member].tensor];
-    return Status(
-        StatusCode::kInternal,
-        Join("the plan carries elements [", piece.slice.begin, ", ", next, ") of tensor ",
-             Quote(tensor.name), " instead of [", piece.slice.begin, ", ", piece.slice.end, ")"));
+    return NotCovered(wanted_.partitions[p], piece.slice, next - piece.slice.begin);
+  }
+
+  // The layouts are valid, so that this would be a mistake of the plan itself.
+  Status NotCovered(const Partition& wanted, const Slice& slice, uint64_t carried) const {
+    const Tensor& tensor = wanted_.tensors[wanted.members[slice.member].tensor];
+    return Status(StatusCode::kInternal,
+                  Join("the plan carries ", carried, " elements of slice [", slice.begin, ", ",
+                       slice.end, ") of tensor ", Quote(tensor.name), " in partition ",
+                       Quote(wanted.id)));
+  }
+
+  // A piece that is cut along other lines than what is saved: rectangles against rectangles.
+  Status PlanPatches(const Geometry& wanted, uint32_t r, uint32_t index, const SegmentPiece& piece,
+                     uint32_t holder) {
+    const Partition& partition = wanted.partition();
+    const Member& member = partition.members[piece.slice.member];
+    const uint64_t size = SizeOf(partition.roles[r].dtype);
+    FLAGSTONE_ASSIGN_OR_RETURN(const uint32_t tensor, matcher_.FindTensor(member.tensor));
+    candidates_.clear();
+    matcher_.AppendPlaces(tensor, partition.roles[r], candidates_);
+    uint64_t carried = 0;
+    std::vector<std::pair<Move, Overlap>> found;
+    for (const Place& at : candidates_) {
+      const Geometry& saved = SavedGeometry(at.partition);
+      FLAGSTONE_RETURN_IF_ERROR(
+          CheckRole(partition.roles[r], piece.slice.member, member.tensor, at));
+      std::vector<uint32_t> cut;
+      AppendCutDimensionsOf(wanted, piece.slice.member, cut);
+      AppendCutDimensionsOf(saved, at.member, cut);
+      const Grouping grouping(saved_.tensors[tensor].shape, cut);
+      patches_.clear();
+      wanted.AppendPatches(grouping, holder, piece.slice, piece.byte_offset / size, patches_);
+      for (const Patch& target : patches_) {
+        stored_.clear();
+        saved.AppendStoredPatches(grouping, at.role, at.member, target, stored_);
+        for (const StoredPatch& source : stored_) {
+          Overlap overlap;
+          if (!Intersect(grouping.count(), source.patch, target, overlap)) continue;
+          carried += overlap.elements();
+          found.push_back({{index, overlap.target * size, saved.RankAt(source.rank_index),
+                            at.partition, at.role, overlap.source * size, overlap.length * size},
+                           overlap});
+        }
+      }
+    }
+    if (carried != piece.slice.end - piece.slice.begin) {
+      return NotCovered(partition, piece.slice, carried);
+    }
+    std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
+      return a.first.target_offset < b.first.target_offset;
+    });
+    for (const auto& [move, overlap] : found) Append(move, overlap, size);
+    return {};
+  }
+
+  static void AppendCutDimensionsOf(const Geometry& geometry, uint32_t member,
+                                    std::vector<uint32_t>& cut) {
+    const Member& self = geometry.partition().members[member];
+    if (self.box) AppendCutDimensions(geometry.layout().tensors[self.tensor], *self.box, cut);
+    if (const Mesh* mesh = geometry.mesh()) {
+      cut.insert(cut.end(), mesh->dimensions().begin(), mesh->dimensions().end());
+    }
+  }
+
+  void Append(Move move, const Overlap& overlap, uint64_t size) {
+    if (overlap.level_count == 0) return Append(move, /*padded=*/false);
+    move.first_level = static_cast<uint32_t>(result_.levels.size());
+    move.level_count = overlap.level_count;
+    for (const Overlap::Level& level : std::span(overlap.levels).first(overlap.level_count)) {
+      result_.levels.push_back(
+          {level.count, level.source_stride * size, level.target_stride * size});
+    }
+    result_.moves.push_back(move);
   }
 
   // Members that stand alone begin on 64 bytes on both sides: a gap below that which is equally
@@ -346,7 +325,7 @@ class Planner {
     if (result_.moves.size() > first_move_) {
       Move& last = result_.moves.back();
       const uint64_t gap = move.target_offset - (last.target_offset + last.length);
-      if (move.saved_rank == last.saved_rank && move.saved_partition == last.saved_partition &&
+      if (last.level_count == 0 && move.saved_rank == last.saved_rank && move.saved_partition == last.saved_partition &&
           move.saved_role == last.saved_role && gap < (padded ? kMemberAlignment : 1) &&
           move.source_offset == last.source_offset + last.length + gap) {
         last.length += gap + move.length;
@@ -370,6 +349,9 @@ class Planner {
   std::vector<std::unique_ptr<Geometry>> geometries_;  // by saved partition, once met
   std::vector<Place> places_;                          // by member of the partition at hand
   std::vector<StoredPiece> found_;
+  std::vector<Place> candidates_;  // of the tensor at hand
+  std::vector<Patch> patches_;
+  std::vector<StoredPatch> stored_;
   size_t first_move_ = 0;  // of the segment at hand
   Moves result_;
 };

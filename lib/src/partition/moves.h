@@ -6,6 +6,7 @@
 /// Arithmetic alone.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -21,15 +22,18 @@ struct WantedSegment {
   uint64_t bytes = 0;
 };
 
-/// `length` bytes at `source_offset` of a saved segment go to `target_offset` of a wanted one.
+/// `length` bytes at `source_offset` of a saved segment go to `target_offset` of a wanted one; where
+/// there are levels this is repeated, as rows of a matrix are.
 struct Move {
-  uint32_t wanted = 0;  ///< Index in Moves::segments.
-  uint64_t target_offset = 0;
-  uint32_t saved_rank = 0;       ///< Global rank whose file it is.
+  uint32_t wanted = 0;         ///< Index in Moves::segments.
+  uint64_t target_offset = 0;  ///< Of the first repetition, as source_offset.
+  uint32_t saved_rank = 0;     ///< Global rank whose file it is.
   uint32_t saved_partition = 0;  ///< In the saved layout.
   uint32_t saved_role = 0;
   uint64_t source_offset = 0;  ///< In the saved segment.
   uint64_t length = 0;         ///< Not 0.
+  uint32_t first_level = 0;    ///< In Moves::levels; the outermost first.
+  uint32_t level_count = 0;
 
   bool operator==(const Move&) const = default;
 };
@@ -43,6 +47,11 @@ struct Moves {
   /// both sides put members on 64 bytes, the padding between members is carried with them; what no
   /// move carries of a segment is padding.
   std::vector<Move> moves;
+  std::vector<RunLevel> levels;
+
+  std::span<const RunLevel> LevelsOf(const Move& move) const {
+    return std::span(levels).subspan(move.first_level, move.level_count);
+  }
 };
 
 struct MoveOptions {
@@ -57,8 +66,8 @@ struct MoveOptions {
 /// All members of the partitions in which the rank stands are checked, not only its own slices, so
 /// that the ranks of a partition fail alike. Errors: kNotFound (a tensor or role that the
 /// checkpoint lacks, nearest names listed; a role of the options that no partition wants),
-/// kInvalidArgument (shape, dtype or form that differs: both shown; a rank outside of the wanted
-/// world). Where saved and wanted partition are equal the segment is one move. Cost: O(members of
+/// kInvalidArgument (shape, dtype, form or block that differs: both shown; an attached value of
+/// another box; a rank outside of the wanted world). Where saved and wanted partition are equal the segment is one move. Cost: O(members of
 /// the partitions met + slices wanted + slices met).
 Result<Moves> PlanMoves(const Layout& saved, const Layout& wanted, uint32_t rank,
                         const MoveOptions& options);

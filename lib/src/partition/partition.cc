@@ -111,6 +111,21 @@ Result<std::vector<Slice>> StoredSlices(const Layout& layout, std::string_view p
   return position ? geometry.Stored(*position) : std::vector<Slice>();
 }
 
+Result<LocalTensor> HeldTensor(const Layout& layout, std::string_view partition, uint32_t rank,
+                               uint32_t member) {
+  FLAGSTONE_ASSIGN_OR_RETURN(const uint32_t index, FindPartition(layout, partition, rank));
+  const partition::Geometry geometry(layout, index);
+  const Partition& self = geometry.partition();
+  const auto holder = geometry.HolderIndex(rank);
+  if (geometry.mesh() == nullptr || member >= self.members.size() || !holder) {
+    return Status(StatusCode::kInvalidArgument,
+                  Join("partition ", Quote(partition), " (rule ", RuleName(self.cut), ", ",
+                       self.members.size(), " members) has no local tensor of member ", member,
+                       " on rank ", rank));
+  }
+  return geometry.Local(member, *holder);
+}
+
 std::string_view Name(RoleForm form) {
   switch (form) {
     case RoleForm::kAligned:

@@ -162,7 +162,7 @@ class Union {
       for (const DeclaredPartition* user : users) {
         for (const Member& member : user->partition.members) {
           const DeclaredPartition* other = std::exchange(givers[member.tensor], user);
-          if (!other) continue;
+          if (!other || member.box) continue;  // boxes of one tensor are told by those who have them
           return Invalid(Join(
               "the role ", Quote(role), " of tensor ", Quote(result_.tensors[member.tensor].name),
               " is given by partition ", Quote(other->partition.id), " of rank ", other->rank,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "partition/validate.h"
 
-#include <limits>
-#include <numeric>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -76,61 +74,10 @@ Status CheckGroups(const Layout& layout) {
   return {};
 }
 
-// Ownership is per (tensor, role, element), and a member is a whole tensor: two partitions that
-// share a tensor may not share a role. Cost: O(members), and roles where a tensor is in several
-// partitions.
-Status CheckOwnersOfRoles(const Layout& layout) {
-  std::unordered_map<std::string_view, uint32_t> role_ids;
-  std::vector<std::vector<uint32_t>> roles(layout.partitions.size());
-  std::vector<uint32_t> firsts(layout.tensors.size() + 1);  // counting sort of members by tensor
-  for (size_t p = 0; p < layout.partitions.size(); ++p) {
-    for (const Role& role : layout.partitions[p].roles) {
-      const auto next = static_cast<uint32_t>(role_ids.size());
-      roles[p].push_back(role_ids.try_emplace(role.name, next).first->second);
-    }
-    for (const Member& member : layout.partitions[p].members) ++firsts[member.tensor + 1];
-  }
-  std::partial_sum(firsts.begin(), firsts.end(), firsts.begin());
-  std::vector<uint32_t> users(firsts.back());
-  std::vector<uint32_t> free_slots = firsts;
-  for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
-    for (const Member& member : layout.partitions[p].members) {
-      users[free_slots[member.tensor]++] = p;
-    }
-  }
-  struct Giver {
-    uint32_t tensor = std::numeric_limits<uint32_t>::max();
-    uint32_t partition = 0;
-  };
-  std::vector<Giver> givers(role_ids.size());
-  for (uint32_t t = 0; t < layout.tensors.size(); ++t) {
-    if (firsts[t + 1] - firsts[t] < 2) continue;
-    for (uint32_t i = firsts[t]; i < firsts[t + 1]; ++i) {
-      for (size_t r = 0; r < roles[users[i]].size(); ++r) {
-        Giver& giver = givers[roles[users[i]][r]];
-        if (giver.tensor == t) {
-          return Invalid(Join("the role ", Quote(layout.partitions[users[i]].roles[r].name),
-                              " of tensor ", Quote(layout.tensors[t].name),
-                              " is given by partition ",
-                              Quote(layout.partitions[giver.partition].id), " and by partition ",
-                              Quote(layout.partitions[users[i]].id),
-                              "; a role of a tensor belongs to one partition"));
-        }
-        giver = {t, users[i]};
-      }
-    }
-  }
-  return {};
-}
-
-}  // namespace
-
-}  // namespace partition
-
-Status ValidateLayout(const Layout& layout) {
-  FLAGSTONE_RETURN_IF_ERROR(partition::CheckWorldSize(layout));
-  FLAGSTONE_RETURN_IF_ERROR(partition::CheckGroups(layout));
-  FLAGSTONE_RETURN_IF_ERROR(partition::CheckTensors(layout));
+Status CheckAll(const Layout& layout, bool complete) {
+  FLAGSTONE_RETURN_IF_ERROR(CheckWorldSize(layout));
+  FLAGSTONE_RETURN_IF_ERROR(CheckGroups(layout));
+  FLAGSTONE_RETURN_IF_ERROR(CheckTensors(layout));
   std::unordered_set<std::string_view> ids;
   ids.reserve(layout.partitions.size());
   for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
@@ -138,12 +85,22 @@ Status ValidateLayout(const Layout& layout) {
     const Partition* before = p > 0 ? &layout.partitions[p - 1] : nullptr;
     const bool ranks_are_known =
         before && self.ranks == before->ranks && self.replicas == before->replicas;
-    FLAGSTONE_RETURN_IF_ERROR(partition::ValidatePartition(layout, p, ranks_are_known));
+    FLAGSTONE_RETURN_IF_ERROR(ValidatePartition(layout, p, ranks_are_known));
     if (!ids.insert(self.id).second) {
-      return partition::Invalid(base::Join("two partitions have the id ", base::Quote(self.id)));
+      return Invalid(Join("two partitions have the id ", Quote(self.id)));
     }
   }
-  return partition::CheckOwnersOfRoles(layout);
+  return CheckCoverage(layout, complete);
+}
+
+}  // namespace
+
+Status ValidateDeclaration(const Layout& layout) { return CheckAll(layout, /*complete=*/false); }
+
+}  // namespace partition
+
+Status ValidateLayout(const Layout& layout) {
+  return partition::CheckAll(layout, /*complete=*/true);
 }
 
 }  // namespace flagstone

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "partition/checks.h"
 #include "partition/geometry.h"
+#include "partition/mesh.h"
 #include "partition/ranks.h"
 #include "partition/validate.h"
 
@@ -39,11 +40,12 @@ class PartitionCheck {
       return Invalid(
           Join("partition ", index_, " has the id ", Quote(self_.id), ", which ", problem));
     }
-    FLAGSTONE_RETURN_IF_ERROR(CheckSupported());
     if (check_ranks) FLAGSTONE_RETURN_IF_ERROR(CheckRanks());
     ranks_ = self_.ranks.size();
     FLAGSTONE_RETURN_IF_ERROR(CheckMembers());
     FLAGSTONE_RETURN_IF_ERROR(CheckRoles());
+    FLAGSTONE_RETURN_IF_ERROR(CheckBoxBlocks());
+    if (const auto* mesh = std::get_if<MeshCut>(&self_.cut)) return CheckMesh(*mesh);
     if (const auto* flat = std::get_if<FlatCut>(&self_.cut)) return CheckFlat(flat->cuts);
     if (const auto* even = std::get_if<PerTensorCut>(&self_.cut)) return CheckPerTensor(even->unit);
     if (const auto* whole = std::get_if<WholeCut>(&self_.cut)) {
@@ -68,15 +70,6 @@ class PartitionCheck {
   bool MembersStandAlone() const {
     return std::holds_alternative<WholeCut>(self_.cut) ||
            std::holds_alternative<ReplicatedCut>(self_.cut);
-  }
-
-  Status CheckSupported() const {
-    const bool boxes = std::any_of(self_.members.begin(), self_.members.end(),
-                                   [](const Member& member) { return member.box.has_value(); });
-    if (!boxes && !std::holds_alternative<MeshCut>(self_.cut)) return {};
-    return Status(StatusCode::kUnsupported,
-                  Join("partition ", Quote(self_.id), " has ", boxes ? "a box" : "a mesh rule",
-                       ": boxes and mesh rules are not supported by this version"));
   }
 
   // The ranges of one list; afterwards their sums fit 32 bits.
@@ -127,25 +120,157 @@ class PartitionCheck {
   }
 
   Status CheckMembers() {
-    std::unordered_set<uint32_t> seen;
+    std::unordered_map<uint32_t, bool> seen;  // whether as a box
     seen.reserve(self_.members.size());
     elements_.reserve(self_.members.size());
     for (size_t m = 0; m < self_.members.size(); ++m) {
-      const uint32_t t = self_.members[m].tensor;
-      if (t >= layout_.tensors.size()) {
-        return Fail("has tensor index ", t, " as member ", m, ", but the layout has ",
+      const Member& member = self_.members[m];
+      if (member.tensor >= layout_.tensors.size()) {
+        return Fail("has tensor index ", member.tensor, " as member ", m, ", but the layout has ",
                     layout_.tensors.size(), " tensors");
       }
-      const Tensor& tensor = layout_.tensors[t];
-      const auto size = SizeOfValue(tensor.shape, tensor.dtype);
+      const Tensor& tensor = layout_.tensors[member.tensor];
+      auto size = SizeOfValue(tensor.shape, tensor.dtype);
       if (!size.problem.empty()) {
         return Fail("has the member ", Quote(tensor.name), ", which ", size.problem);
       }
-      if (!seen.insert(t).second) return Fail("has tensor ", Quote(tensor.name), " twice");
+      if (member.box) {
+        FLAGSTONE_RETURN_IF_ERROR(CheckBox(tensor, *member.box));
+        size.elements = *ElementCount(member.box->sizes);  // no larger than the tensor
+      }
+      const auto [at, is_new] = seen.try_emplace(member.tensor, member.box.has_value());
+      if (!is_new && !(at->second && member.box)) {
+        return Fail("has tensor ", Quote(tensor.name), " twice");
+      }
       elements_.push_back(size.elements);
       const auto total = CheckedAdd(total_, size.elements);
       if (!total || *total > kMaxBytes) return Fail("has more than 2^63 - 1 elements");
       total_ = *total;
+    }
+    return {};
+  }
+
+  Status CheckBox(const Tensor& tensor, const Box& box) const {
+    bool inside = box.offsets.size() == tensor.shape.size() &&
+                  box.sizes.size() == tensor.shape.size();
+    for (size_t d = 0; inside && d < tensor.shape.size(); ++d) {
+      inside = base::InBounds(box.offsets[d], box.sizes[d], tensor.shape[d]);
+    }
+    if (inside) return {};
+    return Fail("has a box of tensor ", Quote(tensor.name), " at ", base::ShapeText(box.offsets),
+                " of sizes ", base::ShapeText(box.sizes), ", which is not inside of its shape ",
+                base::ShapeText(tensor.shape));
+  }
+
+  // A boundary between index b - 1 and b of a dimension, by every role with blocks: rows of the
+  // tensor have to be whole blocks, unless there is one only, and so has what lies before the
+  // boundary.
+  Status CheckBlocksAlong(uint32_t member, uint32_t dimension, uint64_t boundary) const {
+    const std::vector<uint64_t>& shape = layout_.tensors[self_.members[member].tensor].shape;
+    if (boundary == 0 || boundary >= shape[dimension]) return {};
+    uint64_t unit = 1;
+    uint64_t rows = 1;
+    for (size_t d = dimension + 1; d < shape.size(); ++d) unit *= shape[d];
+    for (size_t d = 0; d < dimension; ++d) rows *= shape[d];
+    for (const Role& role : self_.roles) {
+      if (role.form != RoleForm::kAligned || role.block == 1) continue;
+      const bool whole_rows = rows == 1 || shape[dimension] * unit % role.block == 0;
+      if (boundary * unit % role.block == 0 && whole_rows) continue;
+      return Fail("cuts tensor ", Quote(TensorName(member)), " at index ", boundary,
+                  " of dimension ", dimension, ", inside of a block of ", role.block,
+                  " elements of the role ", Quote(role.name));
+    }
+    return {};
+  }
+
+  bool HasBlocks() const {
+    return std::any_of(self_.roles.begin(), self_.roles.end(),
+                       [](const Role& role) { return role.block > 1; });
+  }
+
+  Status CheckBoxBlocks() const {
+    if (!HasBlocks()) return {};
+    for (uint32_t m = 0; m < elements_.size(); ++m) {
+      const auto& box = self_.members[m].box;
+      for (uint32_t d = 0; box && elements_[m] > 0 && d < box->sizes.size(); ++d) {
+        FLAGSTONE_RETURN_IF_ERROR(CheckBlocksAlong(m, d, box->offsets[d]));
+        FLAGSTONE_RETURN_IF_ERROR(CheckBlocksAlong(m, d, box->offsets[d] + box->sizes[d]));
+      }
+    }
+    return {};
+  }
+
+  Status CheckMesh(const MeshCut& cut) const {
+    if (cut.axes.size() > kMaxMeshAxes) {
+      return Fail("has a mesh of ", cut.axes.size(), " axes, more than ", kMaxMeshAxes);
+    }
+    uint64_t positions = 1;
+    for (size_t i = 0; i < cut.axes.size(); ++i) {
+      FLAGSTONE_RETURN_IF_ERROR(CheckAxis(i, cut.axes[i]));
+      positions = CheckedMultiply(positions, cut.axes[i].size)
+                      .value_or(std::numeric_limits<uint64_t>::max());
+    }
+    if (positions != ranks_) {
+      return Fail("has a mesh of ", positions, " positions, but ", ranks_,
+                  " ranks in its rank list; the list is the mesh in row-major order");
+    }
+    const Mesh mesh(cut);
+    for (uint32_t m = 0; m < elements_.size(); ++m) {
+      FLAGSTONE_RETURN_IF_ERROR(CheckMeshMember(mesh, m));
+    }
+    return {};
+  }
+
+  Status CheckAxis(size_t index, const MeshAxis& axis) const {
+    const auto value = static_cast<unsigned>(axis.placement);
+    if (value > static_cast<unsigned>(MeshPlacement::kStridedShard)) {
+      return Fail("has the mesh placement value ", value, ", which is no placement");
+    }
+    if (axis.size == 0) return Fail("has a mesh axis ", index, " of size 0");
+    const bool strided = axis.placement == MeshPlacement::kStridedShard;
+    if (strided && (axis.split_factor < 1 || axis.split_factor > kMaxSplitFactor)) {
+      return Fail("has a strided mesh axis ", index, " with split factor ", axis.split_factor,
+                  "; it may be 1 to ", kMaxSplitFactor);
+    }
+    if (!strided && axis.split_factor != 1) {
+      return Fail("has a mesh axis ", index, " with split factor ", axis.split_factor,
+                  ", but only a strided shard has one (others: 1)");
+    }
+    if (axis.placement == MeshPlacement::kReplicate && axis.dimension != 0) {
+      return Fail("has a replicating mesh axis ", index, " with dimension ", axis.dimension,
+                  ", but it shards none (give 0)");
+    }
+    return {};
+  }
+
+  Status CheckMeshMember(const Mesh& mesh, uint32_t member) const {
+    const Member& self = self_.members[member];
+    const Tensor& tensor = layout_.tensors[self.tensor];
+    std::vector<uint32_t> cut(mesh.dimensions().begin(), mesh.dimensions().end());
+    if (!cut.empty() && cut.back() >= tensor.shape.size()) {
+      return Fail("shards dimension ", cut.back(), " of tensor ", Quote(tensor.name),
+                  ", which has ", tensor.shape.size(), " dimensions");
+    }
+    if (self.box) AppendCutDimensions(tensor, *self.box, cut);
+    std::sort(cut.begin(), cut.end());
+    cut.erase(std::unique(cut.begin(), cut.end()), cut.end());
+    if (cut.size() > kMaxCutDimensions) {
+      return Status(StatusCode::kUnsupported,
+                    Join("partition ", Quote(self_.id), " cuts ", cut.size(),
+                         " dimensions of tensor ", Quote(tensor.name), ", more than ",
+                         kMaxCutDimensions));
+    }
+    if (!HasBlocks() || elements_[member] == 0) return {};
+    for (const uint32_t d : mesh.dimensions()) {
+      const uint64_t before = self.box ? self.box->offsets[d] : 0;
+      const uint64_t size = self.box ? self.box->sizes[d] : tensor.shape[d];
+      Status status;
+      mesh.ForEachMeeting(d, size, {0, size}, [&](uint32_t, const Intervals& held) {
+        for (const Interval& interval : held) {
+          if (status.ok()) status = CheckBlocksAlong(member, d, before + interval.begin);
+        }
+      });
+      FLAGSTONE_RETURN_IF_ERROR(status);
     }
     return {};
   }
@@ -289,9 +414,7 @@ class PartitionCheck {
     if (unit != CutUnit::kElement && unit != CutUnit::kRow) {
       return Fail("has the cut unit value ", static_cast<unsigned>(unit), ", which is no unit");
     }
-    const bool blocks = std::any_of(self_.roles.begin(), self_.roles.end(),
-                                    [](const Role& role) { return role.block > 1; });
-    if (!blocks) return {};
+    if (!HasBlocks()) return {};
     const Geometry geometry(layout_, index_);
     for (uint32_t m = 0; m < elements_.size(); ++m) {
       // All cuts of a member are multiples of the first one.

@@ -7,6 +7,7 @@
 #include "base/macros.h"
 #include "base/text.h"
 #include "partition/normalize.h"
+#include "partition/validate.h"
 #include "save/given.h"
 #include "save/run_identity.h"
 #include "save/save_run.h"
@@ -80,7 +81,7 @@ Result<Writer> save::WriterFactory::Make(SaveEnvironment environment,
                                          uint32_t rank, SaveOptions options) {
   FLAGSTONE_ASSIGN_OR_RETURN(std::filesystem::path clean, CheckTarget(path));
   FLAGSTONE_RETURN_IF_ERROR(CheckOptions(options));
-  FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(layout));
+  FLAGSTONE_RETURN_IF_ERROR(partition::ValidateDeclaration(layout));
   if (rank >= layout.world_size) {
     return Invalid(
         Join("rank ", rank, " is not below the layout's world size ", layout.world_size));

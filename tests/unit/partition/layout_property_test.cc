@@ -66,11 +66,11 @@ AssertionResult SegmentAgrees(const Segment& segment, const ModelSegment& expect
       return AssertionFailure() << "a piece of " << piece.byte_size << " bytes";
     }
     for (uint64_t i = piece.slice.begin; i < piece.slice.end; ++i, ++at) {
-      const ModelElement found{piece.slice.member, i,
-                               piece.byte_offset + (i - piece.slice.begin) * size};
-      if (at >= expected.elements.size() || found != expected.elements[at]) {
+      const uint64_t byte = piece.byte_offset + (i - piece.slice.begin) * size;
+      if (at >= expected.elements.size() || expected.elements[at].byte_offset != byte ||
+          expected.elements[at].member != piece.slice.member || expected.elements[at].index != i) {
         return AssertionFailure() << "element " << i << " of member " << piece.slice.member
-                                  << " at byte " << found.byte_offset;
+                                  << " at byte " << byte;
       }
     }
   }
@@ -111,6 +111,31 @@ AssertionResult FindStoredAgrees(const Draw& draw, const Geometry& geometry, uin
   return AssertionSuccess();
 }
 
+// The local tensors of a rank under a mesh rule, element by element.
+AssertionResult LocalsAgree(const Layout& layout, const Partition& partition, uint32_t rank,
+                            const ModelSegment& expected) {
+  size_t at = 0;
+  for (uint32_t m = 0; m < partition.members.size(); ++m) {
+    const auto local = HeldTensor(layout, partition.id, rank, m);
+    if (!local.ok()) return AssertionFailure() << local.status().ToString();
+    std::vector<uint64_t> elements(*ElementCount(local->shape), ~uint64_t{0});
+    for (const LocalTensor::Part& part : local->parts) {
+      const auto& shape = layout.tensors[partition.members[m].tensor].shape;
+      const std::vector<uint64_t> from = IndexesOf(shape, part.box);
+      const std::vector<uint64_t> to = IndexesOf(local->shape, Box{part.offsets, part.box.sizes});
+      for (size_t i = 0; i < from.size(); ++i) elements[to[i]] = from[i];
+    }
+    for (const uint64_t element : elements) {
+      if (at == expected.elements.size() || expected.elements[at].in_tensor != element) {
+        return AssertionFailure() << "the local tensor of member " << m;
+      }
+      ++at;
+    }
+  }
+  if (at != expected.elements.size()) return AssertionFailure() << "local tensors are too small";
+  return AssertionSuccess();
+}
+
 AssertionResult PartitionAgrees(const Draw& draw, const Layout& layout, uint32_t p,
                                 Counts& counts) {
   const Partition& partition = layout.partitions[p];
@@ -141,8 +166,15 @@ AssertionResult PartitionAgrees(const Draw& draw, const Layout& layout, uint32_t
         !agree) {
       return agree << " (stored by rank " << rank << ")";
     }
-    for (const auto& element : Elements(*stored).first) {
-      if (!owned.insert(element).second) return AssertionFailure() << "an element has two owners";
+    for (const ModelElement& element :
+         (stores ? model.StoredSlices(position) : ModelSegment()).elements) {
+      if (!owned.insert({element.member, element.in_tensor}).second) {
+        return AssertionFailure() << "an element has two owners";
+      }
+    }
+    if (!holds || geometry.mesh() == nullptr) continue;
+    if (auto agree = LocalsAgree(layout, partition, rank, model.HeldSlices(position)); !agree) {
+      return agree << " (rank " << rank << ")";
     }
   }
   uint64_t total = 0;
@@ -166,6 +198,7 @@ AssertionResult PartitionAgrees(const Draw& draw, const Layout& layout, uint32_t
       ++counts.segments;
       counts.elements += stored.elements.size();
     }
+    if (geometry.mesh() != nullptr) continue;
     if (auto agree = FindStoredAgrees(draw, geometry, r, places, counts); !agree) return agree;
   }
   ++counts.partitions;
@@ -215,15 +248,14 @@ TEST(LayoutProperty, BlocksAreCutOnTheirGridAlone) {
   for (uint64_t seed = 0; seed < 2000; ++seed) {
     const Draw draw = SeededDraw(seed + 300000);
     const auto model = RandomModel(draw, 3, 200);
-    Layout layout = RandomLayout(draw, model, {.most_ranks = 4});
+    // What several partitions give of a tensor has one block: so without boxes here.
+    Layout layout = RandomLayout(draw, model, {.most_ranks = 4, .boxes = false});
     bool on_grid = true;
     for (uint32_t p = 0; p < layout.partitions.size(); ++p) {
       const uint64_t block = uint64_t{1} << draw(4);
       for (Role& role : layout.partitions[p].roles) role.block = block;
       const Model brute(layout, p);
-      for (uint32_t m = 0; m < layout.partitions[p].members.size(); ++m) {
-        for (const uint64_t point : brute.CutPoints(m)) on_grid = on_grid && point % block == 0;
-      }
+      on_grid = on_grid && brute.IsOnGrid(block);
     }
     const Status status = ValidateLayout(layout);
     ASSERT_EQ(status.ok(), on_grid) << "seed " << seed << ": " << status.ToString();
@@ -260,6 +292,14 @@ void Spoil(const Draw& draw, ExplicitPiece& piece) {
   if (field == 3) Spoil(draw, piece.end);
 }
 
+void Spoil(const Draw& draw, MeshAxis& axis) {
+  const uint64_t field = draw(4);
+  if (field == 0) Spoil(draw, axis.size);
+  if (field == 1) Spoil(draw, axis.placement);
+  if (field == 2) Spoil(draw, axis.dimension);
+  if (field == 3) Spoil(draw, axis.split_factor);
+}
+
 template <typename T>
 void Spoil(const Draw& draw, std::vector<T>& list) {
   if (draw(4) == 0) list.resize(draw(list.size() + 2));
@@ -272,6 +312,7 @@ void Spoil(const Draw& draw, CutRule& cut) {
   if (auto* whole = std::get_if<WholeCut>(&cut)) Spoil(draw, whole->owners);
   if (auto* replicated = std::get_if<ReplicatedCut>(&cut)) Spoil(draw, replicated->storing);
   if (auto* stated = std::get_if<ExplicitCut>(&cut)) Spoil(draw, stated->pieces);
+  if (auto* mesh = std::get_if<MeshCut>(&cut)) Spoil(draw, mesh->axes);
 }
 
 void Spoil(const Draw& draw, Role& role) {
@@ -290,7 +331,7 @@ void Spoil(const Draw& draw, Layout& layout) {
   Partition& partition = layout.partitions[draw(layout.partitions.size())];
   std::vector<RankRange>& ranges = partition.ranks.ranges;
   RankRange& range = ranges[draw(ranges.size())];
-  const uint64_t field = draw(14);
+  const uint64_t field = draw(16);
   if (field == 0) Spoil(draw, layout.world_size);
   if (field == 1) Spoil(draw, tensor.shape);
   if (field == 2) Spoil(draw, tensor.dtype);
@@ -301,10 +342,18 @@ void Spoil(const Draw& draw, Layout& layout) {
   if (field == 7) partition.replicas.push_back(partition.ranks), Spoil(draw, range.first);
   if (field == 8 && !partition.members.empty()) Spoil(draw, partition.members.back().tensor);
   if (field == 9) Spoil(draw, partition.roles[draw(partition.roles.size())]);
-  if (field >= 10) Spoil(draw, partition.cut);
+  if (field >= 10 && field < 14) Spoil(draw, partition.cut);
+  if (field < 14 || partition.members.empty()) return;
+  auto& box = partition.members[draw(partition.members.size())].box;
+  if (!box) box = Box{std::vector<uint64_t>(tensor.shape.size(), 0), tensor.shape};
+  Spoil(draw, draw(2) == 0 ? box->offsets : box->sizes);
 }
 
 bool IsSmall(const std::vector<uint64_t>& shape) {
+  // The model counts through each dimension of a tensor without elements as well.
+  for (const uint64_t size : shape) {
+    if (size > 10000) return false;
+  }
   return ElementCount(shape).value_or(~uint64_t{0}) <= 10000;
 }
 

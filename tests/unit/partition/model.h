@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "flagstone/partition.h"
@@ -18,10 +19,9 @@ namespace flagstone::partition_tests {
 /// One element of a segment.
 struct ModelElement {
   uint32_t member = 0;
-  uint64_t index = 0;  // in the member, row-major
+  uint64_t index = 0;  // in the member, row-major; under a mesh rule in the rank's local tensor
   uint64_t byte_offset = 0;
-
-  bool operator==(const ModelElement&) const = default;
+  uint64_t in_tensor = 0;  // index in the tensor, row-major; of an attached role in its value
 };
 
 struct ModelSegment {
@@ -39,8 +39,8 @@ class Model {
   uint64_t elements(uint32_t member) const { return owners_[member].size(); }
   /// Position in the rank list that stores an element of an aligned role.
   uint32_t owner(uint32_t member, uint64_t index) const { return owners_[member][index]; }
-  /// First elements of the pieces into which a member is cut, 0 apart, where it has elements.
-  std::vector<uint64_t> CutPoints(uint32_t member) const;
+  /// Whether blocks of so many elements of a tensor, row-major, are each on one rank.
+  bool IsOnGrid(uint64_t block) const;
 
   ModelSegment Stored(uint32_t role, uint32_t position) const {
     return Make(&partition_->roles[role], position, false);
@@ -54,11 +54,18 @@ class Model {
 
  private:
   ModelSegment Make(const Role* role, uint32_t position, bool held) const;
+  std::vector<uint64_t> Local(uint32_t member, uint32_t position) const;
+  void OwnByMesh(uint32_t member);
 
   const Layout* layout_;
   const Partition* partition_;
-  std::vector<std::vector<uint32_t>> owners_;  // [member][element]
+  std::vector<std::vector<uint64_t>> shapes_;    // [member]: of the tensor or the box
+  std::vector<std::vector<uint32_t>> owners_;    // [member][element]
+  std::vector<std::vector<uint64_t>> in_tensor_;  // [member][element]: index in the tensor
 };
+
+/// The index in a tensor of each element of a box of it (of all of it where there is none).
+std::vector<uint64_t> IndexesOf(const std::vector<uint64_t>& shape, const std::optional<Box>& box);
 
 /// All ranks of a list, one by one.
 std::vector<uint32_t> Expand(const RankList& list);

@@ -32,7 +32,7 @@ using testing::AssertionResult;
 using testing::AssertionSuccess;
 
 struct Counts {
-  uint64_t pairs = 0, plans = 0, moves = 0, bytes = 0, elements = 0, refused = 0;
+  uint64_t pairs = 0, plans = 0, moves = 0, repetitions = 0, bytes = 0, elements = 0, refused = 0;
 };
 
 // A saved layout with the bytes of all its rank files.
@@ -67,21 +67,33 @@ class Saved {
   std::map<std::tuple<uint32_t, uint32_t, uint32_t>, std::vector<std::byte>> segments_;
 };
 
+// Call `each` with source and target offset of every repetition of a move.
+template <typename Function>
+void EachRepetition(std::span<const RunLevel> levels, uint64_t source, uint64_t target,
+                    const Function& each) {
+  if (levels.empty()) return each(source, target);
+  for (uint64_t i = 0; i < levels[0].count; ++i) {
+    EachRepetition(levels.subspan(1), source + i * levels[0].source_stride,
+                   target + i * levels[0].target_stride, each);
+  }
+}
+
 // Fill the wanted segments as the moves say; each byte at most once.
 AssertionResult Apply(const Moves& moves, Saved& saved,
                       std::vector<std::vector<std::byte>>& targets, Counts& counts) {
   std::optional<Move> last;
+  std::vector<std::vector<bool>> carried;
+  for (const auto& target : targets) carried.emplace_back(target.size());
   for (const Move& move : moves.moves) {
     const auto& source = saved.Bytes(move.saved_partition, move.saved_role, move.saved_rank);
     auto& target = targets.at(move.wanted);
     if (move.length == 0) return AssertionFailure() << "a move of nothing";
-    if (move.source_offset + move.length > source.size()) return AssertionFailure() << "source";
-    if (move.target_offset + move.length > target.size()) return AssertionFailure() << "target";
     if (last && last->wanted == move.wanted) {
-      if (move.target_offset < last->target_offset + last->length) {
-        return AssertionFailure() << "a byte is carried twice, or moves are out of order";
+      if (move.target_offset <= last->target_offset) {
+        return AssertionFailure() << "moves are out of order";
       }
-      if (move.target_offset == last->target_offset + last->length &&
+      if (move.level_count == 0 && last->level_count == 0 &&
+          move.target_offset == last->target_offset + last->length &&
           move.saved_rank == last->saved_rank && move.saved_partition == last->saved_partition &&
           move.saved_role == last->saved_role &&
           move.source_offset == last->source_offset + last->length) {
@@ -90,11 +102,25 @@ AssertionResult Apply(const Moves& moves, Saved& saved,
     } else if (last && last->wanted > move.wanted) {
       return AssertionFailure() << "segments are out of order";
     }
-    std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(move.source_offset), move.length,
-                target.begin() + static_cast<std::ptrdiff_t>(move.target_offset));
+    AssertionResult result = AssertionSuccess();
+    EachRepetition(moves.LevelsOf(move), move.source_offset, move.target_offset,
+                   [&](uint64_t from, uint64_t to) {
+                     if (!result) return;
+                     if (from + move.length > source.size()) result = AssertionFailure() << "source";
+                     if (to + move.length > target.size()) result = AssertionFailure() << "target";
+                     for (uint64_t i = 0; result && i < move.length; ++i) {
+                       if (carried[move.wanted][to + i]) {
+                         result = AssertionFailure() << "a byte is carried twice";
+                       }
+                       carried[move.wanted][to + i] = true;
+                       target[to + i] = source[from + i];
+                     }
+                     ++counts.repetitions;
+                     counts.bytes += move.length;
+                   });
+    if (!result) return result;
     last = move;
     ++counts.moves;
-    counts.bytes += move.length;
   }
   return AssertionSuccess();
 }
@@ -224,8 +250,9 @@ TEST(MovesProperty, MovesCarryEveryWantedElementOnce) {
       ASSERT_TRUE(PairAgrees(draw, saved, wanted, 12, counts)) << "seed " << seed << ", " << other;
     }
   }
-  std::printf("%lu pairs, %lu plans, %lu moves, %lu bytes, %lu elements compared\n", counts.pairs,
-              counts.plans, counts.moves, counts.bytes, counts.elements);
+  std::printf("%lu pairs, %lu plans, %lu moves, %lu repetitions, %lu bytes, %lu elements compared\n",
+              counts.pairs, counts.plans, counts.moves, counts.repetitions, counts.bytes,
+              counts.elements);
 }
 
 RC_GTEST_PROP(MovesProperty, ShrinkingMovesCarryEveryWantedElementOnce, ()) {

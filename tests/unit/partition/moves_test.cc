@@ -267,6 +267,85 @@ TEST(PlanMoves, ARankOutsideOfTheWorldIsRefused) {
   EXPECT_EQ(Refused(layout, layout, 2).message(), "rank 2 is not in the wanted world of 2");
 }
 
+// Columns of a matrix that was saved by rows: one move for each rank that has rows, however many.
+TEST(PlanMoves, ColumnsOutOfRowsAreStridedRuns) {
+  Layout saved = LayoutOf(2, {{100, 40}});
+  saved.partitions = {MakeFsdp2("p", {0}, RankList::World(2), {{.name = "fp32"}})};
+  Layout wanted = saved;
+  wanted.partitions[0].cut = MeshCut{{{2, MeshPlacement::kShard, 1}}};
+  const Moves moves = Plan(saved, wanted, 1);
+  ASSERT_THAT(moves.moves, ElementsAre(Move{0, 0, 0, 0, 0, 80, 80, 0, 1},
+                                       Move{0, 50 * 80, 1, 0, 0, 80, 80, 1, 1}));
+  EXPECT_THAT(moves.levels, ElementsAre(RunLevel{50, 160, 80}, RunLevel{50, 160, 80}));
+  // And back: each of two halves of the columns has a part of every row.
+  const Moves back = Plan(wanted, saved, 0);
+  ASSERT_THAT(back.moves, ElementsAre(Move{0, 0, 0, 0, 0, 0, 80, 0, 1},
+                                      Move{0, 80, 1, 0, 0, 0, 80, 1, 1}));
+  EXPECT_THAT(back.levels, ElementsAre(RunLevel{50, 80, 160}, RunLevel{50, 80, 160}));
+}
+
+// Rows of a mesh are ranges, as those of the per-tensor rule are: no levels, and whole where equal.
+TEST(PlanMoves, RowsOfAMeshAreRanges) {
+  Layout saved = LayoutOf(4, {{12, 5}, {7}});
+  saved.partitions = {MakeFsdp2("p", {0, 1}, RankList::World(4), {{.name = "fp32"}})};
+  Layout wanted = saved;
+  wanted.partitions[0].cut = MeshCut{{{4, MeshPlacement::kShard, 0}}};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    const Moves moves = Plan(saved, wanted, rank);
+    EXPECT_THAT(moves.moves, ElementsAre(Move{0, 0, rank, 0, 0, 0, moves.segments[0].bytes}));
+  }
+}
+
+// HSDP: a rank with a replicating coordinate reads what the one at 0 stored.
+TEST(PlanMoves, ReplicatingAxesReadWhatTheFirstStores) {
+  Layout layout = LayoutOf(4, {{8}});
+  layout.partitions = {MakeZero3("p", {0}, RankList::World(4), {{.name = "fp32"}})};
+  layout.partitions[0].cut =
+      MeshCut{{{2, MeshPlacement::kReplicate}, {2, MeshPlacement::kShard, 0}}};
+  for (uint32_t rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(Plan(layout, layout, rank).moves, ElementsAre(Move{0, 0, rank % 2, 0, 0, 0, 16}));
+  }
+}
+
+// Two sharded dimensions that both differ: levels nest.
+TEST(PlanMoves, LevelsNest) {
+  Layout saved = LayoutOf(1, {{6, 8, 10}});
+  saved.partitions = {MakeZero3("p", {0}, RankList::World(1), {{.name = "fp32"}})};
+  Layout wanted = LayoutOf(4, {{6, 8, 10}});
+  wanted.partitions = {MakeZero3("p", {0}, RankList::World(4), {{.name = "fp32"}})};
+  wanted.partitions[0].cut =
+      MeshCut{{{2, MeshPlacement::kShard, 1}, {2, MeshPlacement::kShard, 2}}};
+  const Moves moves = Plan(saved, wanted, 3);
+  ASSERT_THAT(moves.moves, ElementsAre(Move{0, 0, 0, 0, 0, 4 * (4 * 10 + 5), 20, 0, 2}));
+  EXPECT_THAT(moves.levels, ElementsAre(RunLevel{6, 320, 80}, RunLevel{4, 40, 20}));
+}
+
+TEST(PlanMoves, AnAttachedValueStaysWithItsBox) {
+  const auto boxed = [](uint64_t columns) {
+    Layout layout = LayoutOf(2, {{4, 6}});
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      layout.partitions.push_back(
+          MakeWhole(base::Join("p", rank), {0}, RankList::Of({rank}),
+                    {{.name = "factor", .form = RoleForm::kAttached, .shapes = {{4}}}}, {0}));
+      layout.partitions.back().members[0].box =
+          Box{{0, rank == 0 ? 0 : columns}, {4, rank == 0 ? columns : 6 - columns}};
+    }
+    return layout;
+  };
+  EXPECT_THAT(Plan(boxed(2), boxed(2), 1).moves, ElementsAre(Move{0, 0, 1, 1, 0, 0, 16}));
+  EXPECT_EQ(Refused(boxed(2), boxed(3), 0).message(),
+            "the role 'factor' of tensor 't0' is attached to the box at [0, 0] of sizes [4, 2] in "
+            "the checkpoint, but a value for the box at [0, 0] of sizes [4, 3] is wanted");
+}
+
+TEST(PlanMoves, AnotherBlockIsRefused) {
+  Layout saved = Zero12(1, {{64}});
+  saved.partitions[0].roles[0].block = 16;
+  EXPECT_EQ(Refused(saved, Zero12(1, {{64}})).message(),
+            "the role 'fp32' of tensor 't0' is in blocks of 16 in the checkpoint, but blocks of 1 "
+            "is wanted");
+}
+
 // By arithmetic alone: the moves of one rank fill its segment, whatever the sizes.
 TEST(PlanMoves, TensorsOfTwoToTheFortyElements) {
   constexpr uint64_t kElements = (uint64_t{1} << 40) + 3;
@@ -286,6 +365,32 @@ TEST(PlanMoves, TensorsOfTwoToTheFortyElements) {
     total += filled;
   }
   EXPECT_EQ(total, (2 * kElements + 5) * 4);
+}
+
+// FSDP2 over tensor parallelism stays a closed form: a few runs a tensor, whatever the ranks.
+TEST(PlanMoves, OfAFullSizeModelOverTensorParallelismAreFew) {
+  std::vector<std::vector<uint64_t>> shapes;
+  for (uint64_t t = 0; t < 20000; ++t) shapes.push_back({256 + t % 3000, 64 + t % 7});
+  const auto layout = [&](uint32_t data_parallel, uint32_t dimension) {
+    Layout result = LayoutOf(data_parallel * 8, shapes);
+    const bool rows = dimension == 0;
+    result.partitions = {
+        MakeZero3("p", All(result), RankList::World(data_parallel * 8), {{.name = "fp32"}})};
+    result.partitions[0].cut =
+        MeshCut{{{data_parallel, rows ? MeshPlacement::kStridedShard : MeshPlacement::kShard, 0,
+                  rows ? 8u : 1u},
+                 {8, MeshPlacement::kShard, dimension}}};
+    return result;
+  };
+  for (const uint32_t dimension : {0u, 1u}) {
+    const Layout saved = layout(128, dimension);
+    EXPECT_EQ(Plan(saved, saved, 511).moves.size(), 1u);
+    const Moves moves = Plan(saved, layout(96, dimension), 511);
+    EXPECT_LE(moves.moves.size(), 8 * shapes.size());
+    // Columns become rows: each meets the columns of all eight.
+    const Moves turned = Plan(saved, layout(128, 1 - dimension), 511);
+    EXPECT_LE(turned.moves.size(), 3 * 8 * shapes.size());
+  }
 }
 
 // What a plan costs is counted, not timed: 20 000 parameters, 1024 ranks.

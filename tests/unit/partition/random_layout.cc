@@ -57,6 +57,23 @@ std::vector<RankList> RandomRanks(const Draw& draw, uint32_t world) {
   return result;
 }
 
+// Boxes that together are a tensor: it is cut in two, then perhaps a part of it again.
+std::vector<Box> RandomBoxes(const Draw& draw, const std::vector<uint64_t>& shape) {
+  std::vector<Box> boxes = {{std::vector<uint64_t>(shape.size(), 0), shape}};
+  for (uint64_t cuts = draw(4); cuts > 0 && !shape.empty(); --cuts) {
+    Box& box = boxes[draw(boxes.size())];
+    const uint64_t d = draw(shape.size());
+    if (box.sizes[d] < 2) continue;
+    Box rest = box;
+    box.sizes[d] = 1 + draw(box.sizes[d] - 1);
+    rest.offsets[d] += box.sizes[d];
+    rest.sizes[d] -= box.sizes[d];
+    boxes.push_back(rest);
+  }
+  Shuffle(draw, boxes);
+  return boxes;
+}
+
 class Builder {
  public:
   Builder(const Draw& draw, const std::vector<ModelTensor>& model, const LayoutChoice& choice)
@@ -109,56 +126,80 @@ class Builder {
     layout_.tensors.push_back(std::move(tensor));
   }
 
-  void AddPartitions(const std::vector<Role>& roles, bool whole) {
-    std::vector<uint32_t> tensors(layout_.tensors.size());
-    std::iota(tensors.begin(), tensors.end(), 0);
-    Shuffle(draw_, tensors);
-    const bool by_dtype = roles[0].name == "weight";
-    while (!tensors.empty()) {
-      const DType dtype = layout_.tensors[tensors.back()].dtype;
-      const uint64_t most = 1 + draw_(tensors.size());
-      std::vector<uint32_t> members;
-      std::vector<uint32_t> rest;
-      for (size_t i = tensors.size(); i-- > 0;) {
-        const bool fits = !by_dtype || layout_.tensors[tensors[i]].dtype == dtype;
-        (fits && members.size() < most ? members : rest).push_back(tensors[i]);
+  // Each tensor, or boxes that together are it.
+  std::vector<Member> RandomMembers(bool whole) {
+    std::vector<Member> members;
+    for (uint32_t t = 0; t < layout_.tensors.size(); ++t) {
+      std::vector<Box> boxes;
+      if (choice_.boxes && whole) boxes = model_[ids_[t]].attached_boxes;
+      if (choice_.boxes && !whole && draw_(3) == 0) {
+        boxes = RandomBoxes(draw_, layout_.tensors[t].shape);
       }
-      tensors = rest;
-      if (!choice_.all_roles && draw_(3) == 0) continue;
+      if (boxes.empty()) members.push_back({t, std::nullopt});
+      for (Box& box : boxes) members.push_back({t, std::move(box)});
+    }
+    Shuffle(draw_, members);
+    return members;
+  }
+
+  void AddPartitions(const std::vector<Role>& roles, bool whole) {
+    std::vector<Member> units = RandomMembers(whole);
+    const bool by_dtype = roles[0].name == "weight";
+    const bool leave_out = !choice_.all_roles && draw_(3) == 0;
+    if (leave_out && !units.empty()) {
+      const uint32_t tensor = units.back().tensor;
+      std::erase_if(units, [&](const Member& unit) { return unit.tensor == tensor; });
+    }
+    while (!units.empty()) {
+      const DType dtype = layout_.tensors[units.back().tensor].dtype;
+      const uint64_t most = 1 + draw_(units.size());
+      std::vector<Member> members;
+      std::vector<Member> rest;
+      for (size_t i = units.size(); i-- > 0;) {
+        const bool fits = !by_dtype || layout_.tensors[units[i].tensor].dtype == dtype;
+        (fits && members.size() < most ? members : rest).push_back(units[i]);
+      }
+      units = rest;
       AddPartition(members, roles, dtype, whole);
     }
     if (draw_(8) == 0) AddPartition({}, roles, DType::kFloat32, whole);  // no members at all
   }
 
-  void AddPartition(const std::vector<uint32_t>& tensors, std::vector<Role> roles, DType dtype,
+  void AddPartition(const std::vector<Member>& members, std::vector<Role> roles, DType dtype,
                     bool whole) {
     Partition partition;
     partition.id = base::Join("p", layout_.partitions.size());
     auto lists = RandomRanks(draw_, layout_.world_size);
     partition.ranks = lists[0];
     partition.replicas.assign(lists.begin() + 1, lists.end());
-    for (const uint32_t t : tensors) partition.members.push_back({t, std::nullopt});
+    partition.members = members;
     for (Role& role : roles) {
       if (role.name == "weight") role.dtype = dtype;
       if (role.form != RoleForm::kAttached) continue;
-      for (const uint32_t t : tensors) role.shapes.push_back(model_[ids_[t]].attached);
+      for (const Member& member : members) {
+        role.shapes.push_back(model_[ids_[member.tensor]].attached);
+      }
     }
     Shuffle(draw_, roles);
     partition.roles = std::move(roles);
-    partition.cut = RandomCut(tensors, partition.ranks.size(), whole);
+    partition.cut = RandomCut(members, partition.ranks.size(), whole);
     layout_.partitions.push_back(std::move(partition));
   }
 
-  CutRule RandomCut(const std::vector<uint32_t>& tensors, uint32_t ranks, bool whole) {
+  const std::vector<uint64_t>& ShapeOf(const Member& member) const {
+    return member.box ? member.box->sizes : layout_.tensors[member.tensor].shape;
+  }
+
+  CutRule RandomCut(const std::vector<Member>& members, uint32_t ranks, bool whole) {
     std::vector<uint64_t> elements;
-    for (const uint32_t t : tensors) elements.push_back(Count(layout_.tensors[t].shape));
+    for (const Member& member : members) elements.push_back(Count(ShapeOf(member)));
     std::vector<uint32_t> owners;
-    for (size_t i = 0; i < tensors.size(); ++i) {
+    for (size_t i = 0; i < members.size(); ++i) {
       owners.push_back(static_cast<uint32_t>(draw_(ranks)));
     }
     if (draw_(4) == 0) std::fill(owners.begin(), owners.end(), 0);
     if (whole) return WholeCut{owners};
-    switch (draw_(6)) {
+    switch (draw_(8)) {
       case 0:
         return PerTensorCut{CutUnit::kElement};
       case 1:
@@ -169,9 +210,39 @@ class Builder {
         return ReplicatedCut{owners};
       case 4:
         return RandomPieces(elements, ranks);
-      default:
+      case 5:
         return RandomFlat(std::accumulate(elements.begin(), elements.end(), uint64_t{0}), ranks);
+      default:
+        return RandomMesh(members, ranks);
     }
+  }
+
+  // The rank list as a mesh of up to four axes.
+  CutRule RandomMesh(const std::vector<Member>& members, uint32_t ranks) {
+    size_t dimensions = 3;
+    for (const Member& member : members) {
+      dimensions = std::min(dimensions, ShapeOf(member).size());
+    }
+    MeshCut cut;
+    while (cut.axes.size() < 4 && (ranks > 1 || draw_(2) == 0)) {
+      std::vector<uint32_t> sizes;
+      for (uint32_t size = 1; size <= ranks; ++size) {
+        if (ranks % size == 0) sizes.push_back(size);
+      }
+      MeshAxis axis;
+      axis.size = cut.axes.size() == 3 ? ranks : sizes[draw_(sizes.size())];
+      ranks /= axis.size;
+      axis.placement = dimensions == 0 ? MeshPlacement::kReplicate
+                                       : static_cast<MeshPlacement>(draw_(3));
+      if (axis.placement != MeshPlacement::kReplicate) {
+        axis.dimension = static_cast<uint32_t>(draw_(dimensions));
+      }
+      if (axis.placement == MeshPlacement::kStridedShard) {
+        axis.split_factor = 1 + static_cast<uint32_t>(draw_(5));
+      }
+      cut.axes.push_back(axis);
+    }
+    return cut;
   }
 
   CutRule RandomFlat(uint64_t total, uint32_t ranks) {
@@ -223,6 +294,7 @@ std::vector<ModelTensor> RandomModel(const Draw& draw, uint64_t most_tensors,
     model[id].shape = RandomShape(draw, most_elements);
     model[id].dtype = kDTypes[draw(std::size(kDTypes))];
     model[id].attached = RandomShape(draw, most_elements);
+    if (draw(3) == 0) model[id].attached_boxes = RandomBoxes(draw, model[id].shape);
     const uint64_t tied = 1 + (draw(4) == 0 ? draw(3) : 0);
     for (uint64_t n = 0; n < tied; ++n) {
       model[id].names.push_back(base::Join(std::string(n + 1, 't'), id));

@@ -26,6 +26,7 @@ struct ModelTensor {
   DType dtype = DType::kFloat32;
   std::vector<std::string> names;  // tied ones
   std::vector<uint64_t> attached;  // shape of its value of the attached role
+  std::vector<Box> attached_boxes;  // that have such a value each; none: the whole tensor has
 };
 
 /// Up to `most_tensors` tensors of up to `most_elements` elements. The id of a tensor is its index.
@@ -37,6 +38,7 @@ struct LayoutChoice {
   bool subset = false;  // leave tensors out
   /// Give all roles to each tensor, so that whatever another layout of the model wants is there.
   bool all_roles = true;
+  bool boxes = true;   // give tensors in boxes, too
   /// Name a tensor by any of its tied names, the others as aliases or not at all.
   bool rename = false;
 };

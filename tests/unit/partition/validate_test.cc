@@ -237,21 +237,6 @@ TEST(ValidateLayout, Members) {
          "partition 'flat' has tensor 't0' twice");
 }
 
-TEST(ValidateLayout, BoxesAndMeshRulesAreNotYetSupported) {
-  Expect(
-      [](Layout& l) {
-        l.partitions[kFlat].members[1].box = Box{{0}, {7}};
-      },
-      "partition 'flat' has a box: boxes and mesh rules are not supported by this version",
-      StatusCode::kUnsupported);
-  Expect(
-      [](Layout& l) {
-        l.partitions[kFlat].cut = MeshCut{{{4, MeshPlacement::kShard, 0, 1}}};
-      },
-      "partition 'flat' has a mesh rule: boxes and mesh rules are not supported",
-      StatusCode::kUnsupported);
-}
-
 TEST(ValidateLayout, Roles) {
   Expect([](Layout& l) { FirstRole(l, kFlat).name = ""; },
          "partition 'flat' has the role '', which is empty");
