@@ -93,16 +93,22 @@ struct Destination {
 /// The reads that carry saved slices to wanted slices, known before the first read.
 struct FLAGSTONE_EXPORT Plan {
   /// `length` bytes at `file_offset` of rank `rank`'s file go to `destination_offset` of wanted
-  /// segment `segment`.
+  /// segment `segment`; where there are levels this is repeated, as rows of a matrix are.
   struct Run {
     uint32_t rank = 0;
     uint32_t segment = 0;
-    uint64_t file_offset = 0;
+    uint64_t file_offset = 0;  ///< Of the first repetition, as destination_offset.
     uint64_t destination_offset = 0;
     uint64_t length = 0;
+    uint32_t first_level = 0;  ///< In `levels`; the outermost first.
+    uint32_t level_count = 0;
   };
   std::vector<SegmentInfo> segments;
-  std::vector<Run> runs;
+  std::vector<Run> runs;  ///< By segment and destination offset.
+  std::vector<RunLevel> levels;
+  std::span<const RunLevel> LevelsOf(const Run& run) const {
+    return std::span(levels).subspan(run.first_level, run.level_count);
+  }
   uint64_t wanted_bytes = 0;
   uint64_t read_bytes =
       0;               ///< With what is read beside the wanted bytes so that they can be verified.

@@ -85,14 +85,27 @@ class LoadRun {
     return {};
   }
 
-  // What no run carries (padding between members) is zero, as it is in a file.
+  // What lies between slices and is carried by no run is zero, as it is in a file. A run that
+  // carries it goes on before and behind it; others carry slices alone.
   Status FillGaps(const Destination& destination, const SegmentInfo& segment, uint32_t index) {
+    const auto runs = reader_.RunsOf(index);
+    auto run = runs.begin();
     uint64_t at = 0;
-    for (const Plan::Run& run : reader_.RunsOf(index)) {
-      FLAGSTONE_RETURN_IF_ERROR(Zero(destination, at, run.destination_offset));
-      at = run.destination_offset + run.length;
+    for (size_t i = 0; i <= segment.slices.size(); ++i) {
+      const uint64_t begin = i < segment.slices.size() ? segment.offsets[i] : segment.bytes;
+      if (at < begin) {
+        const auto ends_before = [&](const Plan::Run& r) {
+          return r.level_count > 0 || r.destination_offset + r.length <= at;
+        };
+        while (run != runs.end() && ends_before(*run)) ++run;
+        const bool carried = run != runs.end() && run->destination_offset < at;
+        if (!carried) FLAGSTONE_RETURN_IF_ERROR(Zero(destination, at, begin));
+      }
+      if (i == segment.slices.size()) break;
+      const Slice& slice = segment.slices[i];
+      at = begin + (slice.end - slice.begin) * SizeOf(segment.dtype);
     }
-    return Zero(destination, at, segment.bytes);
+    return {};
   }
 
   static Status Zero(const Destination& destination, uint64_t begin, uint64_t end) {
@@ -114,7 +127,8 @@ class LoadRun {
     for (const Plan::Run& run : reader_.RunsOf(index)) {
       const load::Source& source =
           reader_.sources_[static_cast<size_t>(&run - reader_.plan_.runs.data())];
-      batch.runs.push_back({run.rank, source.segment, source.offset, run.length});
+      batch.runs.push_back({run.rank, source.segment, source.offset, run.length,
+                            reader_.plan_.LevelsOf(run)});
       batch.destinations.push_back(&destination);
       batch.target_offsets.push_back(run.destination_offset);
     }
@@ -138,15 +152,11 @@ class LoadRun {
     }
   }
 
-  // A run's part of a read: [begin, end) in the segment.
-  static std::pair<uint64_t, uint64_t> Common(const load::SourceRun& run, uint64_t begin,
-                                              uint64_t end) {
-    return {std::max(run.offset, begin), std::min(run.offset + run.length, end)};
-  }
-
-  // Where the part of a run that begins at `offset` of its segment goes in its destination.
-  static uint64_t TargetOffset(const Batch& batch, uint32_t run, uint64_t offset) {
-    return batch.target_offsets[run] + (offset - batch.runs[run].offset);
+  // Whether the bytes of a read may go straight where they are wanted: what more than one run, rows
+  // or a sink take is handed out by Consume.
+  static bool GoesStraight(const Batch& batch, std::span<const uint32_t> users) {
+    return users.size() == 1 && batch.runs[users.front()].levels.empty() &&
+           batch.destinations[users.front()]->sink == nullptr;
   }
 
   io::ReadRange RangeOf(const Batch& batch, const load::ChunkRead& read) const {
@@ -155,14 +165,14 @@ class LoadRun {
     range.size = read.chunks.size;
     range.block_bytes = read.segment->chunk_bytes;
     const auto users = batch.chunks.UsersOf(read);
-    const Destination& destination = *batch.destinations[users.front()];
-    // What more than one run or a sink takes is handed out by Consume.
-    if (users.size() > 1 || destination.sink != nullptr) return range;
-    const auto [begin, end] =
-        Common(batch.runs[users.front()], read.chunks.begin, read.chunks.begin + read.chunks.size);
-    range.destination =
-        destination.memory.subspan(TargetOffset(batch, users.front(), begin), end - begin);
-    range.destination_skip = begin - read.chunks.begin;
+    if (!GoesStraight(batch, users)) return range;
+    const uint32_t user = users.front();
+    load::ForEachPart(batch.runs[user], read.chunks.begin, read.chunks.begin + read.chunks.size,
+                      [&](uint64_t offset, uint64_t target, uint64_t length) {
+                        range.destination = batch.destinations[user]->memory.subspan(
+                            batch.target_offsets[user] + target, length);
+                        range.destination_skip = offset - read.chunks.begin;
+                      });
     return range;
   }
 
@@ -235,21 +245,23 @@ class LoadRun {
       FLAGSTONE_RETURN_IF_ERROR(Verify(read, batch.digests_end[index], offset, bytes));
     }
     const auto users = batch.chunks.UsersOf(read);
-    if (users.size() == 1 && batch.destinations[users.front()]->sink == nullptr) return {};
+    if (GoesStraight(batch, users)) return {};
     const uint64_t chunk_begin = read.chunks.begin + offset;
+    Status status;
     for (const uint32_t user : users) {
-      const auto [begin, end] = Common(batch.runs[user], chunk_begin, chunk_begin + bytes.size());
-      if (begin >= end) continue;
-      const auto part = bytes.subspan(begin - chunk_begin, end - begin);
       const Destination& destination = *batch.destinations[user];
-      const uint64_t target = TargetOffset(batch, user, begin);
-      if (destination.sink != nullptr) {
-        FLAGSTONE_RETURN_IF_ERROR(destination.sink->Write(target, part));
-      } else {
-        std::memcpy(destination.memory.data() + target, part.data(), part.size());
-      }
+      const auto hand_out = [&](uint64_t source, uint64_t target, uint64_t length) {
+        const auto part = bytes.subspan(source - chunk_begin, length);
+        const uint64_t at = batch.target_offsets[user] + target;
+        if (destination.sink == nullptr) {
+          std::memcpy(destination.memory.data() + at, part.data(), part.size());
+        } else if (status.ok()) {
+          status = destination.sink->Write(at, part);
+        }
+      };
+      load::ForEachPart(batch.runs[user], chunk_begin, chunk_begin + bytes.size(), hand_out);
     }
-    return {};
+    return status;
   }
 
   Status Verify(const load::ChunkRead& read, uint64_t digests_end, uint64_t offset,

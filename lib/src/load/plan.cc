@@ -147,12 +147,14 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
         const format::PlacedSegment* segment,
         placements.Find(move.saved_rank, part, part.roles[move.saved_role].name));
     plan.runs.push_back({move.saved_rank, move.wanted, segment->offset + move.source_offset,
-                         move.target_offset, move.length});
+                         move.target_offset, move.length, move.first_level, move.level_count});
     planned.source_offsets.push_back(move.source_offset);
     (plan.segments[move.wanted].replicated ? replicated : own)
-        .push_back({move.saved_rank, segment, move.source_offset, move.length});
+        .push_back({move.saved_rank, segment, move.source_offset, move.length,
+                    moves->LevelsOf(move)});
   }
   plan.read_bytes = GroupByChunk(own).bytes() + GroupByChunk(replicated).bytes();
+  plan.levels = std::move(moves->levels);
   // A rank's own file is opened whatever it holds: its state and its plain values are there.
   const bool own_is_met = placements.Has(rank);
   plan.files = static_cast<uint32_t>(placements.size() + (own_is_met ? 0 : 1));

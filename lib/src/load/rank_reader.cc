@@ -92,7 +92,7 @@ Result<uint32_t> RankReader::Impl::FindSegment(std::string_view partition,
 // Runs are ordered by segment.
 std::span<const Plan::Run> RankReader::Impl::RunsOf(uint32_t segment) const {
   const auto range = std::equal_range(
-      plan_.runs.begin(), plan_.runs.end(), Plan::Run{0, segment, 0, 0, 0},
+      plan_.runs.begin(), plan_.runs.end(), Plan::Run{.segment = segment},
       [](const Plan::Run& a, const Plan::Run& b) { return a.segment < b.segment; });
   return {range.first, range.second};
 }

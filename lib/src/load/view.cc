@@ -94,7 +94,7 @@ Result<View> RankReader::Impl::ViewSegment(std::string_view partition, std::stri
   BeginView(BaseReport(), report);
   if (segment.bytes == 0) return View();
   const auto runs = RunsOf(index);
-  if (runs.size() != 1 || runs.front().length != segment.bytes) {
+  if (runs.size() != 1 || runs.front().level_count > 0 || runs.front().length != segment.bytes) {
     const std::string name = Join(partition, "/", role);
     return Status(StatusCode::kUnsupported,
                   Join("segment ", Quote(name), " is made of ", runs.size(),
@@ -129,7 +129,7 @@ Result<View> RankReader::Impl::ViewTensor(std::string_view partition, std::strin
   if (is_one && run != runs.begin()) {
     --run;
     const uint64_t into = begin - run->destination_offset;
-    if (base::InBounds(into, end - begin, run->length)) {
+    if (run->level_count == 0 && base::InBounds(into, end - begin, run->length)) {
       load::Source source = sources_[static_cast<size_t>(&*run - plan_.runs.data())];
       source.offset += into;
       return MapRange(source, end - begin, report);

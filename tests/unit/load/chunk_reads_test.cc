@@ -97,5 +97,98 @@ TEST(ChunkReadsTest, AgreesWithAModelThatMarksEachChunk) {
   EXPECT_GT(shared, 1000U) << "the runs that were drawn share nothing";
 }
 
+// A run of one or two levels, as bytes: offset in the segment to offset in the target.
+std::map<uint64_t, uint64_t> BytesOf(const SourceRun& run) {
+  std::map<uint64_t, uint64_t> bytes;
+  const auto add = [&](auto self, size_t level, uint64_t source, uint64_t target) -> void {
+    if (level == run.levels.size()) {
+      for (uint64_t i = 0; i < run.length; ++i) bytes[source + i] = target + i;
+      return;
+    }
+    for (uint64_t i = 0; i < run.levels[level].count; ++i) {
+      self(self, level + 1, source + i * run.levels[level].source_stride,
+           target + i * run.levels[level].target_stride);
+    }
+  };
+  add(add, 0, run.offset, 0);
+  return bytes;
+}
+
+// Rows and rows of rows: every byte is handed out once, from a chunk that is read once.
+TEST(ChunkReadsTest, RepetitionsAgreeWithByteByByte) {
+  std::mt19937 random(11);
+  const auto below = [&](uint64_t limit) {
+    return std::uniform_int_distribution<uint64_t>(0, limit - 1)(random);
+  };
+  uint64_t joined = 0, apart = 0;
+  for (int round = 0; round < 400; ++round) {
+    SourceRun run;
+    run.length = 1 + below(400);
+    std::vector<RunLevel> levels;
+    uint64_t extent = run.length;
+    uint64_t target = run.length;
+    for (uint64_t n = 1 + below(2); n > 0; --n) {
+      // Gaps below and above a chunk, and above the one that is ever joined.
+      static constexpr uint64_t kGaps[] = {0, 100, 2000, 4096, 9000, 70000};
+      const RunLevel level{2 + below(5), extent + kGaps[below(6)], target};
+      levels.insert(levels.begin(), level);
+      extent += (level.count - 1) * level.source_stride;
+      target *= level.count;
+    }
+    run.levels = levels;
+    run.offset = below(9000);
+    const auto segment = SegmentAt(0, run.offset + extent + below(5000));
+    run.segment = &segment;
+    const auto bytes = BytesOf(run);
+    ASSERT_EQ(WantedBytes(run), bytes.size());
+    ASSERT_EQ(run.offset + ExtentOf(run.length, run.levels), bytes.rbegin()->first + 1);
+
+    const ChunkReads reads = GroupByChunk({&run, 1});
+    std::map<uint64_t, uint64_t> handed_out;
+    uint64_t last_end = 0;
+    for (const ChunkRead& read : reads.reads) {
+      ASSERT_GE(read.chunks.begin, last_end) << "a chunk is read twice";
+      last_end = read.chunks.begin + read.chunks.size;
+      ASSERT_EQ(read.user_count, 1U);
+      for (uint64_t at = read.chunks.begin; at < last_end; at += kChunk) {
+        uint64_t before = 0;
+        ForEachPart(run, at, std::min(at + kChunk, last_end),
+                    [&](uint64_t offset, uint64_t to, uint64_t length) {
+                      ASSERT_GE(offset, before);
+                      before = offset + length;
+                      for (uint64_t i = 0; i < length; ++i) {
+                        ASSERT_TRUE(handed_out.emplace(offset + i, to + i).second);
+                      }
+                    });
+      }
+    }
+    ASSERT_EQ(handed_out, bytes);
+    // What is read beside the chunks that hold something wanted stays within the rule.
+    std::set<uint64_t> touched;
+    for (const auto& [offset, to] : bytes) touched.insert(offset / kChunk);
+    const uint64_t least = touched.size() * kChunk;
+    ASSERT_LE(reads.bytes(), std::max(least, kMaxJoinedOverRead * bytes.size() + 2 * kChunk));
+    ++(reads.reads.size() == 1 ? joined : apart);
+  }
+  EXPECT_GT(joined, 50U);
+  EXPECT_GT(apart, 50U);
+}
+
+// FieldCase_A08: an eighth of the columns of a matrix that was saved whole.
+TEST(ChunkReadsTest, FieldCase_A08_NarrowColumnsAreNotReadRowByRow) {
+  const std::vector<RunLevel> rows = {{16384, 16384, 2048}};
+  format::PlacedSegment segment{"p", "fp32", 4096, uint64_t{256} << 20, 1 << 20, 0};
+  SourceRun run{0, &segment, 4096, 2048, rows};
+  EXPECT_EQ(GroupByChunk({&run, 1}).reads.size(), 1U);
+  EXPECT_EQ(GroupByChunk({&run, 1}).bytes(), 8 * WantedBytes(run));
+  // Small chunks: still together, for 8 times what is wanted is read.
+  segment.chunk_bytes = 4096;
+  EXPECT_EQ(GroupByChunk({&run, 1}).reads.size(), 1U);
+  // A sixteenth: more would be read than the rule allows, so each row's chunk by itself.
+  run.length = 1024;
+  EXPECT_EQ(GroupByChunk({&run, 1}).reads.size(), 16384U);
+  EXPECT_EQ(GroupByChunk({&run, 1}).bytes(), 4 * WantedBytes(run));
+}
+
 }  // namespace
 }  // namespace flagstone::load
