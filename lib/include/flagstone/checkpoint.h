@@ -64,10 +64,22 @@ class FLAGSTONE_EXPORT Checkpoint {
   /// hold replicated tensors when they are asked for) and reads no data. Errors: kNotFound (no such
   /// rank or file; "replaced by save X, open again"), kCorruption, kIoError.
   Result<RankReader> OpenRank(uint32_t rank, LoadOptions options = {}) const;
+  /// Open what `rank` of another layout holds: of any world size, under any rules. Tensors are
+  /// matched by name or alias, roles by name; `wanted` may leave out tensors and roles. Checks the
+  /// files that hold something wanted, at most 16 of which are open at a time. Errors: those of
+  /// ValidateLayout; kNotFound (a tensor or role that the checkpoint lacks, nearest names are
+  /// listed); kInvalidArgument (a shape, dtype, form or block that differs: both shown); those of
+  /// the other OpenRank.
+  Result<RankReader> OpenRank(const Layout& wanted, uint32_t rank, LoadOptions options = {}) const;
   /// What OpenRank would read, from the manifest alone: no rank file is touched, so it also works on
-  /// a manifest without data. Cost: O(members of the partitions in which the rank stands). Errors:
-  /// kNotFound (no such rank or role).
+  /// a manifest without data. Cost: O(members of the partitions in which the rank stands + slices
+  /// wanted + slices met). Errors: those of OpenRank that are told from the manifest.
   Result<Plan> PlanRank(uint32_t rank, const LoadOptions& options = {}) const;
+  Result<Plan> PlanRank(const Layout& wanted, uint32_t rank, const LoadOptions& options = {}) const;
+
+  /// What `rank` gave to SetRankState when it saved, whoever asks; null if nothing. Opens that rank's
+  /// file.
+  Result<Value> rank_state(uint32_t rank) const;
 
   class Impl;
   explicit Checkpoint(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}

@@ -25,6 +25,23 @@
 
 namespace flagstone {
 
+struct SegmentInfo;
+
+/// A framework's buffer of one segment: where it has the slices, with zeros between and behind them
+/// (the padding of a flat buffer, of each parameter's piece, of an alignment). In elements.
+struct BufferShape {
+  std::vector<uint64_t> offsets;  ///< Of each slice of SegmentInfo::slices; rising, no overlap.
+  uint64_t elements = 0;          ///< Of the whole buffer.
+};
+
+/// What RankReader::RankState gives where another number of ranks saved than loads.
+enum class RankStatePolicy : uint8_t {
+  kNone = 0,    ///< Null, and LoadReport::rank_state says so.
+  kRefuse = 1,  ///< OpenRank fails.
+  kSame = 2,    ///< Rank r gets what rank r modulo the saved world size saved.
+  kDerive = 3,  ///< {"seed": n}: the integer "seed" of rank 0's state folded with the rank.
+};
+
 struct LoadOptions {
   bool verify =
       true;  ///< False: bytes are used as they are. Headers and indexes are checked all the same.
@@ -32,6 +49,13 @@ struct LoadOptions {
   std::vector<std::string> roles = {};  ///< Only these roles; empty: all.
   Backend backend = Backend::kAuto;
   uint32_t queue_depth = 0;            ///< Reads in flight, at most kMaxQueueDepth; 0: chosen.
+  /// Gives the buffer that a framework wants of a segment (flagstone/zero.h has ZeRO's); empty: the
+  /// slices as SegmentInfo describes them.
+  std::function<Result<BufferShape>(const SegmentInfo&)> shape_buffer = {};
+  RankStatePolicy rank_state = RankStatePolicy::kNone;
+  /// Goes before the policy, also at the saved world size: makes this rank's state of what all ranks
+  /// saved, by rank.
+  std::function<Result<Value>(uint32_t rank, std::span<const Value> saved)> make_rank_state = {};
   HostAllocator* allocator = nullptr;  ///< For Allocate; null: PageAllocator().
   /// Called now and then from the thread in Load with wanted bytes done so far and in total.
   std::function<void(uint64_t, uint64_t)> progress = {};
@@ -52,6 +76,7 @@ struct LoadReport {
   double seconds = 0;
   std::string backend;
   std::string backend_reason;
+  std::string rank_state;  ///< Whose state RankState() gives, or why it gives none.
 };
 
 /// What a rank gets of one role of one partition: its slices in order, packed (members of whole and
@@ -153,12 +178,17 @@ class FLAGSTONE_EXPORT RankReader {
   /// Memory for all segments, from LoadOptions::allocator.
   Result<RankMemory> Allocate() const;
 
-  /// The value of a plain role, of a tensor of which one of the opened ranks owns a part. Errors:
-  /// kNotFound; kCorruption names both ranks when two of those opened saved unlike values.
+  /// The value of a plain role of the reader's layout, of a tensor of which this rank holds a part.
+  /// Errors: kNotFound; kCorruption names both ranks when two saved unlike values; kInvalidArgument
+  /// when boxes of the tensor have unlike ones.
   Result<Value> Plain(std::string_view partition, std::string_view role,
                       std::string_view tensor) const;
-  /// What SetRankState was given; null if nothing. Arrays above 4 KiB are read and verified at this
-  /// call.
+  /// The one value that all tensors of a partition have of which this rank holds a part, for a
+  /// framework that keeps one a group; null when it holds none. Errors: those of Plain;
+  /// kInvalidArgument names tensors that differ.
+  Result<Value> PlainOfAll(std::string_view partition, std::string_view role) const;
+  /// What this rank's SetRankState was given; null if nothing. In a world of another size, what
+  /// LoadOptions::rank_state says. Arrays above 4 KiB are read and verified at this call.
   Result<Value> RankState() const;
   /// Bytes of metadata read so far: manifest, headers, indexes, digest pages, arrays of the state.
   uint64_t metadata_bytes() const;

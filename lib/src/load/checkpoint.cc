@@ -7,6 +7,8 @@
 #include "base/text.h"
 #include "load/impl.h"
 #include "load/open_with.h"
+#include "load/rank_state.h"
+#include "partition/normalize.h"
 
 namespace flagstone {
 
@@ -16,8 +18,7 @@ Checkpoint::Impl::Impl(io::FileSystem& file_system, store::OpenedManifest manife
     : fs(file_system),
       opened(std::move(manifest)),
       save_id(base::Hex(opened.manifest.save_id)),
-      format_version(Join(opened.header.major, ".", opened.header.minor)),
-      tensor_names(opened.manifest.layout) {}
+      format_version(Join(opened.header.major, ".", opened.header.minor)) {}
 
 Result<Checkpoint> load::OpenWith(io::FileSystem& fs, const std::filesystem::path& path) {
   FLAGSTONE_ASSIGN_OR_RETURN(store::OpenedManifest opened, store::OpenManifest(fs, path));
@@ -57,15 +58,37 @@ std::vector<Checkpoint::RankFile> Checkpoint::rank_files() const {
   return files;
 }
 
+Result<Value> Checkpoint::rank_state(uint32_t rank) const {
+  return load::SavedRankState(*impl_, rank);
+}
+
 Result<RankReader> Checkpoint::OpenRank(uint32_t rank, LoadOptions options) const {
   FLAGSTONE_ASSIGN_OR_RETURN(auto impl,
-                             RankReader::Impl::Make(impl_, layout(), rank, std::move(options)));
+                             RankReader::Impl::Make(impl_, nullptr, rank, std::move(options)));
+  return RankReader(std::move(impl));
+}
+
+Result<RankReader> Checkpoint::OpenRank(const Layout& wanted, uint32_t rank,
+                                        LoadOptions options) const {
+  FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(wanted));
+  auto normal = std::make_shared<const Layout>(partition::Normalize(wanted));
+  FLAGSTONE_ASSIGN_OR_RETURN(
+      auto impl, RankReader::Impl::Make(impl_, std::move(normal), rank, std::move(options)));
   return RankReader(std::move(impl));
 }
 
 Result<Plan> Checkpoint::PlanRank(uint32_t rank, const LoadOptions& options) const {
   FLAGSTONE_ASSIGN_OR_RETURN(load::PlannedLoad planned,
                              load::PlanLoad(impl_->opened, layout(), rank, options));
+  return std::move(planned.plan);
+}
+
+Result<Plan> Checkpoint::PlanRank(const Layout& wanted, uint32_t rank,
+                                  const LoadOptions& options) const {
+  FLAGSTONE_RETURN_IF_ERROR(ValidateLayout(wanted));
+  FLAGSTONE_ASSIGN_OR_RETURN(
+      load::PlannedLoad planned,
+      load::PlanLoad(impl_->opened, partition::Normalize(wanted), rank, options));
   return std::move(planned.plan);
 }
 

@@ -25,6 +25,7 @@
 #include "load/digest_cache.h"
 #include "load/plan.h"
 #include "load/tensor_names.h"
+#include "partition/matcher.h"
 #include "store/open.h"
 
 namespace flagstone {
@@ -37,7 +38,6 @@ class Checkpoint::Impl {
   const store::OpenedManifest opened;
   const std::string save_id;
   const std::string format_version;
-  const load::TensorNames tensor_names;  // of the saved layout
 };
 
 namespace load {
@@ -53,10 +53,14 @@ struct Source {
 
 class RankReader::Impl {
  public:
-  /// Plan and open: `wanted` is the layout of the reader, here the saved one, and outlives it.
+  /// Rank files that one reader has open at a time: each may need a second descriptor for direct
+  /// reads, and `ulimit -n` may be as low as 64.
+  static constexpr size_t kMaxOpenFiles = 16;
+
+  /// Plan and open. `wanted` is the layout of the reader, valid and normal; null: the saved one.
   static Result<std::shared_ptr<const Impl>> Make(
-      std::shared_ptr<const Checkpoint::Impl> checkpoint, const Layout& wanted, uint32_t rank,
-      LoadOptions options);
+      std::shared_ptr<const Checkpoint::Impl> checkpoint, std::shared_ptr<const Layout> wanted,
+      uint32_t rank, LoadOptions options);
 
   Result<View> ViewSegment(std::string_view partition, std::string_view role,
                            LoadReport* report) const;
@@ -66,6 +70,7 @@ class RankReader::Impl {
   Result<RankMemory> Allocate() const;
   Result<Value> Plain(std::string_view partition, std::string_view role,
                       std::string_view tensor) const;
+  Result<Value> PlainOfAll(std::string_view partition, std::string_view role) const;
   Result<Value> RankState() const;
 
   uint32_t rank() const { return rank_; }
@@ -75,12 +80,12 @@ class RankReader::Impl {
   }
 
  private:
-  using File = std::shared_ptr<const store::RankFileReader>;
-  // Partition, role and tensor of the saved layout.
+  using File = std::shared_ptr<store::RankFileReader>;
+  // Partition, role and member of the saved layout.
   using PlainKey = std::tuple<uint32_t, uint32_t, uint32_t>;
   // A plain value, the rank that saved it, and one that saved another.
   struct PlainEntry {
-    const Value* value = nullptr;  // in the rank's index
+    Value value;
     uint32_t rank = 0;
     std::optional<uint32_t> unlike;
   };
@@ -89,17 +94,25 @@ class RankReader::Impl {
     std::vector<std::pair<uint32_t, uint32_t>> by_tensor;  // tensor, slice; sorted
   };
 
-  Impl(std::shared_ptr<const Checkpoint::Impl> checkpoint, const Layout& wanted, uint32_t rank,
-       LoadOptions options)
+  Impl(std::shared_ptr<const Checkpoint::Impl> checkpoint, std::shared_ptr<const Layout> wanted,
+       uint32_t rank, LoadOptions options)
       : checkpoint_(std::move(checkpoint)),
-        wanted_(wanted),
+        given_layout_(std::move(wanted)),
+        wanted_(given_layout_ ? *given_layout_ : saved()),
         rank_(rank),
         options_(std::move(options)) {}
 
+  const Layout& saved() const { return checkpoint_->opened.manifest.layout; }
+  bool is_same_world() const { return wanted_.world_size == saved().world_size; }
+
   Result<File> OpenFile(uint32_t rank);
   Status OpenFiles(std::span<const uint64_t> source_offsets);
-  void IndexPlainValues(const store::RankFileReader& file);
-  std::string PlainName(const PlainKey& key) const;
+  Status OpenForPlainValues();
+  void IndexPlainValues(store::RankFileReader& file);
+  Result<std::vector<partition::Place>> PlainPlaces(const Role& role, uint32_t tensor) const;
+  const PlainEntry* FindPlain(const partition::Place& place) const;
+  Result<Value> PlainOf(const Partition& part, const Role& role, uint32_t tensor) const;
+  Status NoPlain(std::string_view name, std::string_view partition) const;
   Result<uint32_t> FindSegment(std::string_view partition, std::string_view role) const;
   Result<std::vector<uint32_t>> FindSlices(uint32_t segment, std::string_view tensor) const;
   void IndexTensors() const;
@@ -115,6 +128,7 @@ class RankReader::Impl {
   friend class LoadRun;
 
   const std::shared_ptr<const Checkpoint::Impl> checkpoint_;
+  const std::shared_ptr<const Layout> given_layout_;  // null: the saved one
   const Layout& wanted_;
   const uint32_t rank_;
   const LoadOptions options_;
@@ -123,6 +137,9 @@ class RankReader::Impl {
   std::map<std::string, uint32_t, std::less<>> segments_by_name_;  // "partition/role"
   std::map<uint32_t, File> files_;                                 // by rank: all that was opened
   std::map<PlainKey, PlainEntry> plain_;
+  mutable std::mutex matcher_mutex_;
+  mutable partition::Matcher matcher_{saved(), wanted_};
+  std::string rank_state_note_;
   uint64_t opening_bytes_ = 0;
   mutable std::atomic<uint64_t> later_bytes_{0};
   mutable load::DigestCache digests_;

@@ -176,29 +176,54 @@ class LoadRun {
     return range;
   }
 
+  // A few files at a time, in the order of ranks.
   Status ReadBatch(const Batch& batch, bool replicated) {
     const auto& reads = batch.chunks.reads;
-    if (reads.empty()) return {};
+    uint64_t wanted = 0;
+    for (const load::SourceRun& run : batch.runs) wanted += load::WantedBytes(run);
+    // Chunks that are read for a small part of them are wanted by the other ranks of the node, too.
+    const bool shared = replicated || batch.chunks.bytes() / 11 * 10 > wanted;
+    for (size_t begin = 0; begin < reads.size();) {
+      size_t end = begin;
+      size_t files = 0;
+      for (; end < reads.size(); ++end) {
+        if (end > begin && reads[end].rank == reads[end - 1].rank) continue;
+        if (++files > RankReader::Impl::kMaxOpenFiles) break;
+      }
+      FLAGSTONE_RETURN_IF_ERROR(ReadSome(batch, begin, end, replicated, shared));
+      begin = end;
+    }
+    return {};
+  }
+
+  // Reads [begin, end) of a batch.
+  Status ReadSome(const Batch& batch, size_t begin, size_t end, bool replicated, bool shared) {
+    const auto reads = std::span(batch.chunks.reads).subspan(begin, end - begin);
     std::vector<std::shared_ptr<io::File>> files;
     std::vector<io::ReadRange> ranges;
     ranges.reserve(reads.size());
-    for (const load::ChunkRead& read : reads) {
-      const auto& file = reader_.files_.at(read.rank)->file();
-      if (files.empty() || files.back() != file) files.push_back(file);
-      io::ReadRange range = RangeOf(batch, read);
+    for (size_t i = 0; i < reads.size(); ++i) {
+      if (i == 0 || reads[i].rank != reads[i - 1].rank) {
+        FLAGSTONE_ASSIGN_OR_RETURN(auto file, reader_.files_.at(reads[i].rank)->file());
+        files.push_back(std::move(file));
+      }
+      io::ReadRange range = RangeOf(batch, reads[i]);
       range.file = static_cast<uint32_t>(files.size() - 1);
-      range.tag = ranges.size();
+      range.tag = begin + i;
       ranges.push_back(range);
     }
     io::ReadOptions options;
     options.backend = reader_.options_.backend;
-    if (replicated && options.backend == Backend::kAuto) {
+    if (shared && options.backend == Backend::kAuto) {
       options.chosen =
-          io::BackendChoice{Backend::kUring, "read once a node, through the page cache"};
+          io::BackendChoice{Backend::kUring, replicated
+                                                 ? "read once a node, through the page cache"
+                                                 : "small pieces: what is read beside them is for "
+                                                   "other ranks of the node, in the page cache"};
     }
     options.queue_depth = reader_.options_.queue_depth;
     options.buffer_bytes = uint64_t{16} << 20;
-    options.keep_cached = replicated;
+    options.keep_cached = shared;
     const uint64_t done_before = done_;
     if (reader_.options_.progress) {
       options.progress = [&, done_before](uint64_t done) {
@@ -209,7 +234,7 @@ class LoadRun {
     if (reader_.options_.verify) {
       FLAGSTONE_RETURN_IF_ERROR(reader_
                                     .DigestAt(*reader_.files_.at(reads.front().rank),
-                                              FirstDigest(reads.front()), batch.digests_end.front(),
+                                              FirstDigest(reads.front()), batch.digests_end[begin],
                                               report_)
                                     .status());
     }
@@ -221,13 +246,16 @@ class LoadRun {
         const io::ReadStats stats,
         io::ReadRanges(reader_.checkpoint_->fs, files, ranges, consumer, options));
     for (const io::ReadRange& range : ranges) done_ += range.size;
+    if (reader_.files_.size() > RankReader::Impl::kMaxOpenFiles) {
+      for (const load::ChunkRead& read : reads) reader_.files_.at(read.rank)->Close();
+    }
     report_.read_bytes += stats.read_bytes;
     report_.read_calls += stats.read_calls;
     report_.peak_buffer_bytes = std::max(report_.peak_buffer_bytes, stats.peak_buffer_bytes);
     if (report_.backend.empty()) {
       report_.backend = Name(stats.backend.backend);
       report_.backend_reason = stats.backend.reason;
-    } else if (stats.backend.reason != report_.backend_reason) {
+    } else if (replicated && begin == 0 && stats.backend.reason != report_.backend_reason) {
       report_.backend_reason +=
           Join("; replicated tensors by ", Name(stats.backend.backend), ": ", stats.backend.reason);
     }
@@ -272,7 +300,7 @@ class LoadRun {
                                reader_.DigestAt(file, FirstDigest(read) + i, digests_end, report_));
     const uint64_t found = base::Digest64(bytes);
     if (found != stated) {
-      return store::ChunkMismatch(file.file()->path(), *read.segment, read.chunks.first + i, stated,
+      return store::ChunkMismatch(file.path(), *read.segment, read.chunks.first + i, stated,
                                   found);
     }
     report_.verified_bytes += bytes.size();

@@ -12,7 +12,6 @@
 #include "format/header.h"
 #include "format/placement.h"
 #include "load/chunk_reads.h"
-#include "partition/geometry.h"
 #include "partition/moves.h"
 
 namespace flagstone::load {
@@ -67,9 +66,8 @@ class Placements {
   std::map<uint32_t, format::RankPlacement> placements_;
 };
 
-SegmentInfo DescribeSegment(const partition::Geometry& geometry,
-                            const partition::WantedSegment& segment, uint32_t rank) {
-  const Partition& part = geometry.partition();
+SegmentInfo DescribeSegment(const Layout& wanted, const partition::WantedSegment& segment) {
+  const Partition& part = wanted.partitions[segment.partition];
   const Role& role = part.roles[segment.role];
   SegmentInfo info;
   info.partition = part.id;
@@ -78,27 +76,51 @@ SegmentInfo DescribeSegment(const partition::Geometry& geometry,
   info.form = role.form;
   info.replicated = std::holds_alternative<ReplicatedCut>(part.cut);
   info.bytes = segment.bytes;
-  if (const auto index = geometry.HolderIndex(rank)) {
-    const partition::Segment held = geometry.HeldSegment(segment.role, *index);
-    info.slices.reserve(held.pieces.size());
-    info.offsets.reserve(held.pieces.size());
-    for (const auto& piece : held.pieces) {
-      info.slices.push_back(piece.slice);
-      info.offsets.push_back(piece.byte_offset);
-    }
+  info.slices.reserve(segment.pieces.size());
+  info.offsets.reserve(segment.pieces.size());
+  for (const partition::SegmentPiece& piece : segment.pieces) {
+    info.slices.push_back(piece.slice);
+    info.offsets.push_back(piece.byte_offset);
   }
   return info;
 }
 
+// Put the pieces where LoadOptions::shape_buffer wants them.
+Status Shape(const Layout& wanted, const LoadOptions& options, partition::WantedSegment& segment) {
+  const SegmentInfo info = DescribeSegment(wanted, segment);
+  const std::string name = Join(info.partition, "/", info.role);
+  FLAGSTONE_ASSIGN_OR_RETURN(const BufferShape shape, options.shape_buffer(info));
+  if (shape.offsets.size() != segment.pieces.size()) {
+    return Status(StatusCode::kInvalidArgument,
+                  Join("LoadOptions::shape_buffer gives ", shape.offsets.size(),
+                       " offsets for the ", segment.pieces.size(), " slices of ", Quote(name)));
+  }
+  const uint64_t size = SizeOf(info.dtype);
+  const auto bytes = base::CheckedMultiply(shape.elements, size);
+  uint64_t end = 0;  // of the piece before, in elements
+  for (size_t i = 0; i < shape.offsets.size(); ++i) {
+    partition::SegmentPiece& piece = segment.pieces[i];
+    const uint64_t elements = piece.slice.end - piece.slice.begin;
+    if (!bytes || shape.offsets[i] < end ||
+        !base::InBounds(shape.offsets[i], elements, shape.elements)) {
+      return Status(StatusCode::kInvalidArgument,
+                    Join("LoadOptions::shape_buffer puts slice ", i, " of ", Quote(name), ", ",
+                         elements, " elements, at element ", shape.offsets[i], " of ",
+                         shape.elements, "; slices come one behind the other (the one before ends "
+                         "at ", end, ") and inside"));
+    }
+    piece.byte_offset = shape.offsets[i] * size;
+    end = shape.offsets[i] + elements;
+  }
+  segment.bytes = bytes.value_or(0);
+  return {};
+}
+
 Status DescribeSegments(const Layout& wanted, uint32_t rank, const partition::Moves& moves,
                         Plan& plan) {
-  std::optional<partition::Geometry> geometry;
-  std::optional<uint32_t> of;  // the roles of a partition follow each other
   plan.segments.reserve(moves.segments.size());
   for (const partition::WantedSegment& segment : moves.segments) {
-    if (of != segment.partition) geometry.emplace(wanted, segment.partition);
-    of = segment.partition;
-    plan.segments.push_back(DescribeSegment(*geometry, segment, rank));
+    plan.segments.push_back(DescribeSegment(wanted, segment));
     const auto sum = base::CheckedAdd(plan.wanted_bytes, segment.bytes);
     if (!sum) {
       return Status(
@@ -115,10 +137,13 @@ Status DescribeSegments(const Layout& wanted, uint32_t rank, const partition::Mo
 
 Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& wanted,
                              uint32_t rank, const LoadOptions& options) {
+  const Layout& saved = opened.manifest.layout;
   if (rank >= wanted.world_size) {
     return Status(StatusCode::kNotFound,
-                  Join("there is no rank ", rank, " in ", Quote(opened.directory.string()),
-                       ", saved by ", wanted.world_size, " ranks: 0 to ", wanted.world_size - 1),
+                  Join("there is no rank ", rank, " in ",
+                       &wanted == &saved ? Quote(opened.directory.string()) : "the wanted layout",
+                       &wanted == &saved ? ", saved by " : ", of ", wanted.world_size,
+                       " ranks: 0 to ", wanted.world_size - 1),
                   {opened.directory.string(), "", std::nullopt});
   }
   if (options.queue_depth > kMaxQueueDepth) {
@@ -126,8 +151,13 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
                   Join("LoadOptions::queue_depth is ", options.queue_depth, "; it may be at most ",
                        kMaxQueueDepth));
   }
-  const Layout& saved = opened.manifest.layout;
-  auto moves = partition::PlanMoves(saved, wanted, rank, {options.replicated, options.roles});
+  partition::MoveOptions move_options{options.replicated, options.roles};
+  if (options.shape_buffer) {
+    move_options.arrange = [&](partition::WantedSegment& segment) {
+      return Shape(wanted, options, segment);
+    };
+  }
+  auto moves = partition::PlanMoves(saved, wanted, rank, move_options);
   if (!moves.ok()) {
     return moves.status().Annotated(Quote(opened.directory.string()),
                                     {opened.directory.string(), "", std::nullopt});
@@ -155,9 +185,9 @@ Result<PlannedLoad> PlanLoad(const store::OpenedManifest& opened, const Layout& 
   }
   plan.read_bytes = GroupByChunk(own).bytes() + GroupByChunk(replicated).bytes();
   plan.levels = std::move(moves->levels);
-  // A rank's own file is opened whatever it holds: its state and its plain values are there.
-  const bool own_is_met = placements.Has(rank);
-  plan.files = static_cast<uint32_t>(placements.size() + (own_is_met ? 0 : 1));
+  // In the same world a rank's own file is opened whatever it holds: its state is there.
+  const bool own_is_missed = wanted.world_size == saved.world_size && !placements.Has(rank);
+  plan.files = static_cast<uint32_t>(placements.size() + (own_is_missed ? 1 : 0));
   return planned;
 }
 

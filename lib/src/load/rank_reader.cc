@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "flagstone/load.h"
 #include "load/impl.h"
+#include "load/rank_state.h"
 #include "partition/normalize.h"
 
 namespace flagstone {
@@ -15,21 +16,31 @@ using base::Join;
 using base::Quote;
 
 Result<std::shared_ptr<const RankReader::Impl>> RankReader::Impl::Make(
-    std::shared_ptr<const Checkpoint::Impl> checkpoint, const Layout& wanted, uint32_t rank,
-    LoadOptions options) {
+    std::shared_ptr<const Checkpoint::Impl> checkpoint, std::shared_ptr<const Layout> wanted,
+    uint32_t rank, LoadOptions options) {
   const auto& opened = checkpoint->opened;
   FLAGSTONE_RETURN_IF_ERROR(store::RequireData(opened));
+  auto impl = std::shared_ptr<Impl>(
+      new Impl(std::move(checkpoint), std::move(wanted), rank, std::move(options)));
   FLAGSTONE_ASSIGN_OR_RETURN(load::PlannedLoad planned,
-                             load::PlanLoad(opened, wanted, rank, options));
-  auto impl =
-      std::shared_ptr<Impl>(new Impl(std::move(checkpoint), wanted, rank, std::move(options)));
+                             load::PlanLoad(opened, impl->wanted_, rank, impl->options_));
+  if (!impl->is_same_world() && impl->options_.rank_state == RankStatePolicy::kRefuse &&
+      !impl->options_.make_rank_state) {
+    return Status(StatusCode::kInvalidArgument,
+                  Join("the state of ", impl->saved().world_size, " ranks in ",
+                       Quote(opened.directory.string()), " fits no world of ",
+                       impl->wanted_.world_size, " (LoadOptions::rank_state is kRefuse)"));
+  }
+  impl->rank_state_note_ = load::RankStateNote(impl->saved().world_size, impl->wanted_.world_size,
+                                               impl->options_);
   impl->plan_ = std::move(planned.plan);
   for (uint32_t i = 0; i < impl->plan_.segments.size(); ++i) {
     const SegmentInfo& segment = impl->plan_.segments[i];
     impl->segments_by_name_.emplace(Join(segment.partition, "/", segment.role), i);
   }
-  impl->opening_bytes_ = impl->checkpoint_->opened.manifest_bytes;
+  impl->opening_bytes_ = opened.manifest_bytes;
   FLAGSTONE_RETURN_IF_ERROR(impl->OpenFiles(planned.source_offsets));
+  FLAGSTONE_RETURN_IF_ERROR(impl->OpenForPlainValues());
   return std::shared_ptr<const Impl>(std::move(impl));
 }
 
@@ -41,15 +52,17 @@ Result<RankReader::Impl::File> RankReader::Impl::OpenFile(uint32_t rank) {
   opening_bytes_ += file->metadata_bytes();
   files_.emplace(rank, file);
   IndexPlainValues(*file);
+  if (!is_same_world() || rank != rank_) file->DropState();
+  if (files_.size() > kMaxOpenFiles) file->Close();
   return file;
 }
 
 // Open what the plan reads, and tie its runs to segments of the files, whose indexes were checked
 // against the same placement.
 Status RankReader::Impl::OpenFiles(std::span<const uint64_t> source_offsets) {
-  // A rank's own file is opened even when it holds nothing wanted: its state and plain values are
+  // In the same world a rank's own file is opened even when it holds nothing wanted: its state is
   // there.
-  FLAGSTONE_RETURN_IF_ERROR(OpenFile(rank_).status());
+  if (is_same_world()) FLAGSTONE_RETURN_IF_ERROR(OpenFile(rank_).status());
   sources_.reserve(plan_.runs.size());
   for (size_t i = 0; i < plan_.runs.size(); ++i) {
     const Plan::Run& run = plan_.runs[i];
@@ -152,6 +165,7 @@ LoadReport RankReader::Impl::BaseReport() const {
   LoadReport report;
   report.metadata_bytes = opening_bytes_;
   report.files_opened = files_.size();
+  report.rank_state = rank_state_note_;
   return report;
 }
 
@@ -181,58 +195,10 @@ Result<RankMemory> RankReader::Impl::Allocate() const {
   return memory;
 }
 
-// That the manifest has them was checked when the index was read.
-void RankReader::Impl::IndexPlainValues(const store::RankFileReader& file) {
-  const Layout& layout = checkpoint_->opened.manifest.layout;
-  for (const format::PlainValue& value : file.index().plain) {
-    const Partition* const part = partition::FindPartition(layout, value.partition);
-    const PlainKey key{static_cast<uint32_t>(part - layout.partitions.data()),
-                       *partition::FindRole(*part, value.role), part->members[value.member].tensor};
-    auto [entry, is_new] =
-        plain_.try_emplace(key, PlainEntry{&value.value, file.rank(), std::nullopt});
-    if (!is_new && !entry->second.unlike && *entry->second.value != value.value) {
-      entry->second.unlike = file.rank();
-    }
-  }
-}
-
-std::string RankReader::Impl::PlainName(const PlainKey& key) const {
-  const Layout& layout = checkpoint_->opened.manifest.layout;
-  const auto [p, role, tensor] = key;
-  const Partition& part = layout.partitions[p];
-  return Join(part.id, "/", part.roles[role].name, "/", layout.tensors[tensor].name);
-}
-
-Result<Value> RankReader::Impl::Plain(std::string_view partition, std::string_view role,
-                                      std::string_view tensor) const {
-  const std::string name = Join(partition, "/", role, "/", tensor);
-  const ErrorPlace place{checkpoint_->opened.directory.string(), Join(partition, "/", role),
-                         std::nullopt};
-  const Layout& layout = checkpoint_->opened.manifest.layout;
-  const Partition* const part = partition::FindPartition(layout, partition);
-  const auto role_index = part != nullptr ? partition::FindRole(*part, role) : std::nullopt;
-  const auto tensor_index = checkpoint_->tensor_names.Find(tensor);
-  if (role_index && tensor_index) {
-    const auto found = plain_.find(
-        {static_cast<uint32_t>(part - layout.partitions.data()), *role_index, *tensor_index});
-    if (found != plain_.end()) {
-      const PlainEntry& entry = found->second;
-      if (!entry.unlike) return *entry.value;
-      return Status(StatusCode::kCorruption,
-                    Join("ranks ", entry.rank, " and ", *entry.unlike, " saved unlike values of ",
-                         Quote(name), " in ", Quote(place.path)),
-                    place);
-    }
-  }
-  std::vector<std::string> names;
-  for (const auto& [key, value] : plain_) names.push_back(PlainName(key));
-  return Status(StatusCode::kNotFound,
-                Join("rank ", rank_, " keeps no plain value ", Quote(name),
-                     " (partition/role/tensor)", base::NearestNames(name, names)),
-                place);
-}
-
 Result<Value> RankReader::Impl::RankState() const {
+  if (!is_same_world() || options_.make_rank_state) {
+    return load::RankStateFor(*checkpoint_, rank_, wanted_.world_size, options_);
+  }
   const store::RankFileReader& file = *files_.at(rank_);
   Value state = file.index().rank_state;
   uint64_t bytes_read = 0;
@@ -260,6 +226,9 @@ Result<RankMemory> RankReader::Allocate() const { return impl_->Allocate(); }
 Result<Value> RankReader::Plain(std::string_view partition, std::string_view role,
                                 std::string_view tensor) const {
   return impl_->Plain(partition, role, tensor);
+}
+Result<Value> RankReader::PlainOfAll(std::string_view partition, std::string_view role) const {
+  return impl_->PlainOfAll(partition, role);
 }
 Result<Value> RankReader::RankState() const { return impl_->RankState(); }
 uint64_t RankReader::metadata_bytes() const { return impl_->metadata_bytes(); }

@@ -21,8 +21,9 @@ Result<View> RankReader::Impl::MapRange(const load::Source& source, uint64_t len
   const auto began = std::chrono::steady_clock::now();
   const format::PlacedSegment& segment = *source.segment;
   const load::ChunkRange chunks = load::ChunksOf(segment, source.offset, length);
+  FLAGSTONE_ASSIGN_OR_RETURN(const std::shared_ptr<io::File> file, source.file->file());
   FLAGSTONE_ASSIGN_OR_RETURN(std::shared_ptr<io::Mapping> mapping,
-                             source.file->file()->Map(segment.offset + chunks.begin, chunks.size));
+                             file->Map(segment.offset + chunks.begin, chunks.size));
   LoadReport own;
   if (options_.verify) FLAGSTONE_RETURN_IF_ERROR(VerifyMapped(source, chunks, *mapping, own));
   const auto bytes = mapping->bytes().subspan(source.offset - chunks.begin, length);
@@ -34,7 +35,7 @@ Result<View> RankReader::Impl::MapRange(const load::Source& source, uint64_t len
     report->seconds +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     report->backend_reason = "a view is a mapping";
-    if (source.file->file()->kind() == io::FileSystemKind::kNetwork) {
+    if (file->kind() == io::FileSystemKind::kNetwork) {
       report->backend_reason +=
           "; the file lies on a network file system, where a view breaks when another client "
           "removes the file: load into memory instead";
@@ -67,7 +68,7 @@ Status RankReader::Impl::VerifyMapped(const load::Source& source, const load::Ch
     const auto chunk = bytes.subspan(at, std::min<uint64_t>(chunk_bytes, bytes.size() - at));
     const uint64_t found = base::Digest64(chunk);
     if (found != stated) {
-      return store::ChunkMismatch(source.file->file()->path(), *source.segment, chunks.first + i,
+      return store::ChunkMismatch(source.file->path(), *source.segment, chunks.first + i,
                                   stated, found);
     }
     report.verified_bytes += chunk.size();

@@ -95,9 +95,10 @@ class Planner {
     std::optional<Geometry> geometry;
     for (uint32_t r = 0; r < partition.roles.size(); ++r) {
       const Role& role = partition.roles[r];
-      if (role.form == RoleForm::kPlain || !Wants(role)) continue;
-      if (!geometry) geometry.emplace(wanted_, p);
+      if (!Wants(role)) continue;
       FLAGSTONE_RETURN_IF_ERROR(LocateMembers(p, r));
+      if (role.form == RoleForm::kPlain) continue;  // no segment, but it has to be there
+      if (!geometry) geometry.emplace(wanted_, p);
       FLAGSTONE_RETURN_IF_ERROR(PlanSegment(*geometry, p, r, *holder));
     }
     return {};
@@ -173,14 +174,24 @@ class Planner {
   }
 
   Status PlanSegment(const Geometry& geometry, uint32_t p, uint32_t r, uint32_t holder) {
-    const Segment segment = geometry.HeldSegment(r, holder);
+    Segment held = geometry.HeldSegment(r, holder);
     const auto index = static_cast<uint32_t>(result_.segments.size());
-    result_.segments.push_back({p, r, segment.bytes});
-    if (segment.bytes == 0) return {};
-    if (const auto source = EqualSegment(wanted_.partitions[p], holder)) {
+    result_.segments.push_back({p, r, held.bytes, std::move(held.pieces)});
+    WantedSegment& segment = result_.segments.back();
+    const uint64_t packed_bytes = segment.bytes;
+    bool moved = false;
+    if (options_.arrange) {
+      const std::vector<SegmentPiece> before = segment.pieces;
+      FLAGSTONE_RETURN_IF_ERROR(options_.arrange(segment));
+      moved = segment.pieces != before;
+    }
+    if (packed_bytes == 0) return {};
+    const auto source =
+        moved ? std::nullopt : EqualSegment(wanted_.partitions[p], holder);
+    if (source) {
       const Place& at = places_[0];
       const uint32_t rank = SavedGeometry(at.partition).RankAt(*source);
-      result_.moves.push_back({index, 0, rank, at.partition, at.role, 0, segment.bytes});
+      result_.moves.push_back({index, 0, rank, at.partition, at.role, 0, packed_bytes});
       return {};
     }
     first_move_ = result_.moves.size();

@@ -6,12 +6,14 @@
 /// Arithmetic alone.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "flagstone/partition.h"
 #include "flagstone/status.h"
+#include "partition/geometry.h"
 
 namespace flagstone::partition {
 
@@ -20,6 +22,7 @@ struct WantedSegment {
   uint32_t partition = 0;  ///< In the wanted layout.
   uint32_t role = 0;
   uint64_t bytes = 0;
+  std::vector<SegmentPiece> pieces = {};
 };
 
 /// `length` bytes at `source_offset` of a saved segment go to `target_offset` of a wanted one; where
@@ -57,12 +60,15 @@ struct Moves {
 struct MoveOptions {
   bool replicated = false;  ///< Also what replicated partitions of the wanted layout give the rank.
   std::vector<std::string> roles = {};  ///< Only these; empty: all.
+  /// Moves the pieces of a wanted segment apart, to where a framework's buffer has them. They must
+  /// not overlap, and lie on multiples of the element size inside of the segment.
+  std::function<Status(WantedSegment& segment)> arrange = {};
 };
 
 /// The moves that fill the segments of `rank` in the wanted layout. Both layouts must be valid.
 ///
 /// Every wanted element is carried exactly once, else an error before anything is read.
-/// Tensors are matched by name (or alias), roles by name; plain roles have no segments.
+/// Tensors are matched by name (or alias), roles by name; plain roles have no segments, but must be there.
 /// All members of the partitions in which the rank stands are checked, not only its own slices, so
 /// that the ranks of a partition fail alike. Errors: kNotFound (a tensor or role that the
 /// checkpoint lacks, nearest names listed; a role of the options that no partition wants),

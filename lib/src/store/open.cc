@@ -307,28 +307,47 @@ Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& op
   return index;
 }
 
-Result<std::shared_ptr<const RankFileReader>> RankFileReader::Open(io::FileSystem& fs,
-                                                                   const OpenedManifest& opened,
-                                                                   uint32_t rank) {
+Result<std::shared_ptr<RankFileReader>> RankFileReader::Open(io::FileSystem& fs,
+                                                             const OpenedManifest& opened,
+                                                             uint32_t rank) {
   FLAGSTONE_ASSIGN_OR_RETURN(auto file, OpenRankFile(fs, opened, rank));
   FLAGSTONE_RETURN_IF_ERROR(CheckRankHeader(*file, opened, rank));
   FLAGSTONE_ASSIGN_OR_RETURN(auto index, ReadRankIndex(*file, opened, rank));
   const uint64_t metadata = base::kPageBytes + opened.manifest.files[rank].index_length;
-  return Make(std::move(file), std::move(index), metadata);
+  auto reader = Make(std::move(file), std::move(index), metadata);
+  reader->fs_ = &fs;
+  reader->opened_ = &opened;
+  return reader;
 }
 
-std::shared_ptr<const RankFileReader> RankFileReader::Make(std::shared_ptr<io::File> file,
-                                                           format::RankIndex index,
-                                                           uint64_t metadata_bytes) {
-  return std::shared_ptr<const RankFileReader>(
+std::shared_ptr<RankFileReader> RankFileReader::Make(std::shared_ptr<io::File> file,
+                                                     format::RankIndex index,
+                                                     uint64_t metadata_bytes) {
+  return std::shared_ptr<RankFileReader>(
       new RankFileReader(std::move(file), std::move(index), metadata_bytes));
+}
+
+Result<std::shared_ptr<io::File>> RankFileReader::file() const {
+  const std::lock_guard lock(mutex_);
+  if (file_ == nullptr) {
+    FLAGSTONE_ASSIGN_OR_RETURN(auto file, OpenRankFile(*fs_, *opened_, rank()));
+    FLAGSTONE_RETURN_IF_ERROR(CheckRankHeader(*file, *opened_, rank()));
+    file_ = std::move(file);
+  }
+  return file_;
+}
+
+void RankFileReader::Close() const {
+  const std::lock_guard lock(mutex_);
+  if (fs_ != nullptr) file_.reset();
 }
 
 Result<std::vector<std::byte>> RankFileReader::ReadDigestPages(uint64_t first, uint64_t count,
                                                                uint64_t& bytes_read) const {
   const uint64_t begin = index_.placement.digests_offset + first * base::kPageBytes;
   std::vector<std::byte> pages(count * base::kPageBytes);
-  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, begin, pages));
+  FLAGSTONE_ASSIGN_OR_RETURN(const auto open, file());
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*open, begin, pages));
   bytes_read += pages.size();
   for (uint64_t i = 0; i < count; ++i) {
     const auto page =
@@ -336,10 +355,10 @@ Result<std::vector<std::byte>> RankFileReader::ReadDigestPages(uint64_t first, u
     if (base::Digest64(page) == index_.page_digests[first + i]) continue;
     const uint64_t offset = begin + i * base::kPageBytes;
     return Status(StatusCode::kCorruption,
-                  Join("digest page ", first + i, " of ", Quote(file_->path().string()),
+                  Join("digest page ", first + i, " of ", Quote(path_.string()),
                        " at offset ", offset, " is not what was saved; without it the bytes of ",
                        SegmentsOfPage(first + i), " cannot be verified"),
-                  {file_->path().string(), "", offset});
+                  {path_.string(), "", offset});
   }
   return pages;
 }
@@ -368,7 +387,8 @@ Result<std::vector<std::byte>> RankFileReader::ReadArray(const format::PlacedSeg
                              ReadDigestPages(first_page, last_page - first_page + 1, bytes_read));
   FLAGSTONE_ASSIGN_OR_RETURN(auto bytes,
                              base::MakeBytes(segment.padded_bytes(), "an array of the state"));
-  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*file_, segment.offset, bytes));
+  FLAGSTONE_ASSIGN_OR_RETURN(const auto open, file());
+  FLAGSTONE_RETURN_IF_ERROR(io::ReadFully(*open, segment.offset, bytes));
   bytes_read += bytes.size();
   for (uint64_t chunk = 0; chunk < segment.chunks(); ++chunk) {
     const uint64_t at = chunk * segment.chunk_bytes;
@@ -377,7 +397,7 @@ Result<std::vector<std::byte>> RankFileReader::ReadArray(const format::PlacedSeg
     const uint64_t in_pages = segment.first_chunk + chunk - first_page * format::kDigestsPerPage;
     const uint64_t stated = base::LoadLittle<uint64_t>(digests.data() + 8 * in_pages);
     const uint64_t found = base::Digest64(part);
-    if (found != stated) return ChunkMismatch(file_->path(), segment, chunk, stated, found);
+    if (found != stated) return ChunkMismatch(path_, segment, chunk, stated, found);
   }
   bytes.resize(segment.bytes);
   return bytes;
@@ -394,7 +414,7 @@ Status FillArrays(const RankFileReader& reader, bool client, Value& value, uint6
     // ReadRankIndex compared the arrays with the state.
     if (segment == segments.end()) {
       return Status(StatusCode::kInternal,
-                    Join(Quote(reader.file()->path().string()), " has too few arrays of ", role));
+                    Join(Quote(reader.path().string()), " has too few arrays of ", role));
     }
     FLAGSTONE_ASSIGN_OR_RETURN(array->bytes, reader.ReadArray(*segment, bytes_read));
     ++segment;

@@ -8,9 +8,11 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "flagstone/status.h"
@@ -53,23 +55,31 @@ Result<format::RankIndex> ReadRankIndex(io::File& file, const OpenedManifest& op
 uint64_t IndexOffsetOf(const format::RankFileEntry& entry);
 
 /// One rank file, opened and checked: length, header, index, and the index's places against the
-/// manifest's.
+/// manifest's. Thread-safe but for TakePlain and DropState.
 class RankFileReader {
  public:
-  /// Errors: kNotFound (missing; or replaced by another save), kCorruption (names the file and the
-  /// offset), kIoError.
-  static Result<std::shared_ptr<const RankFileReader>> Open(io::FileSystem& fs,
-                                                            const OpenedManifest& opened,
-                                                            uint32_t rank);
+  /// `fs` and `opened` outlive the reader. Errors: kNotFound (missing; or replaced by another save),
+  /// kCorruption (names the file and the offset), kIoError.
+  static Result<std::shared_ptr<RankFileReader>> Open(io::FileSystem& fs,
+                                                      const OpenedManifest& opened, uint32_t rank);
 
-  /// From a file and an index that were checked by the steps above.
-  static std::shared_ptr<const RankFileReader> Make(std::shared_ptr<io::File> file,
-                                                    format::RankIndex index,
-                                                    uint64_t metadata_bytes);
+  /// From a file and an index that were checked by the steps above. Not to be closed.
+  static std::shared_ptr<RankFileReader> Make(std::shared_ptr<io::File> file,
+                                              format::RankIndex index, uint64_t metadata_bytes);
 
   uint32_t rank() const { return index_.rank; }
-  const std::shared_ptr<io::File>& file() const { return file_; }
+  const std::filesystem::path& path() const { return path_; }
+  /// The open file. After Close it is opened again, and its header checked: a rank file is never
+  /// written twice under one name, so that it is the same one, or not there any more.
+  Result<std::shared_ptr<io::File>> file() const;
+  /// Give the descriptor back: a plan may meet more files than a process may have open.
+  void Close() const;
+
   const format::RankIndex& index() const { return index_; }
+  /// Take the plain values out of the index / drop the rank's state from it: of a thousand files
+  /// they are not kept a thousand times.
+  std::vector<format::PlainValue> TakePlain() { return std::exchange(index_.plain, {}); }
+  void DropState() { index_.rank_state = {}; }
   /// Header page and index.
   uint64_t metadata_bytes() const { return metadata_bytes_; }
 
@@ -85,13 +95,20 @@ class RankFileReader {
 
  private:
   RankFileReader(std::shared_ptr<io::File> file, format::RankIndex index, uint64_t metadata_bytes)
-      : file_(std::move(file)), index_(std::move(index)), metadata_bytes_(metadata_bytes) {}
+      : path_(file->path()),
+        index_(std::move(index)),
+        metadata_bytes_(metadata_bytes),
+        file_(std::move(file)) {}
 
   std::string SegmentsOfPage(uint64_t page) const;
 
-  std::shared_ptr<io::File> file_;
+  const std::filesystem::path path_;
   format::RankIndex index_;
-  uint64_t metadata_bytes_;
+  const uint64_t metadata_bytes_;
+  io::FileSystem* fs_ = nullptr;  // null: never closed
+  const OpenedManifest* opened_ = nullptr;
+  mutable std::mutex mutex_;
+  mutable std::shared_ptr<io::File> file_;  // null while closed
 };
 
 /// What is wrong with a chunk: "digest is ..., saved was ...".

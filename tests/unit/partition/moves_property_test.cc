@@ -127,7 +127,8 @@ AssertionResult Apply(const Moves& moves, Saved& saved,
 
 // Which segments a rank is to get, in which order.
 std::vector<std::pair<uint32_t, uint32_t>> ExpectedSegments(const Layout& wanted, uint32_t rank,
-                                                            const MoveOptions& options) {
+                                                            const MoveOptions& options,
+                                                            bool plain = false) {
   std::vector<std::pair<uint32_t, uint32_t>> expected;
   for (const bool replicated : {false, true}) {
     for (uint32_t p = 0; p < wanted.partitions.size(); ++p) {
@@ -145,7 +146,7 @@ std::vector<std::pair<uint32_t, uint32_t>> ExpectedSegments(const Layout& wanted
         const bool asked =
             options.roles.empty() ||
             std::find(options.roles.begin(), options.roles.end(), role.name) != options.roles.end();
-        if (asked && role.form != RoleForm::kPlain) expected.emplace_back(p, r);
+        if (asked && (plain || role.form != RoleForm::kPlain)) expected.emplace_back(p, r);
       }
     }
   }
@@ -320,7 +321,7 @@ bool Lacks(const Layout& saved, const Layout& wanted, uint32_t rank, const MoveO
       }
     }
   }
-  for (const auto& [p, r] : ExpectedSegments(wanted, rank, options)) {
+  for (const auto& [p, r] : ExpectedSegments(wanted, rank, options, /*plain=*/true)) {
     for (const Member& member : wanted.partitions[p].members) {
       const std::string& role = wanted.partitions[p].roles[r].name;
       if (!there.contains({ModelId(wanted.tensors[member.tensor]), role})) return true;
