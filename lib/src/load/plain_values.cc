@@ -35,10 +35,10 @@ std::vector<uint32_t> HeldTensors(const partition::Geometry& geometry, uint32_t 
 
 // A rank that keeps the plain values of a member: the one with its first element.
 uint32_t KeeperOf(const partition::Geometry& geometry, const partition::Place& place) {
-  if (geometry.mesh() != nullptr) return geometry.RankAt(0);  // the first index of every dimension
-  const auto stored = geometry.FindStored(place.role, place.member, 0, 1);
-  const bool empty = geometry.member_elements(place.member) == 0;
-  return geometry.RankAt(empty ? 0 : stored.front().rank_index);
+  // Position 0 of a mesh has the first index of every dimension.
+  const bool first = geometry.mesh() != nullptr || geometry.member_elements(place.member) == 0;
+  if (first) return geometry.RankAt(0);
+  return geometry.RankAt(geometry.FindStored(place.role, place.member, 0, 1).front().rank_index);
 }
 
 }  // namespace
@@ -84,6 +84,7 @@ Status RankReader::Impl::OpenForPlainValues() {
     return role.form == RoleForm::kPlain &&
            (options_.roles.empty() || std::ranges::count(options_.roles, role.name) > 0);
   };
+  std::map<uint32_t, partition::Geometry> geometries;  // by saved partition
   for (uint32_t p = 0; p < wanted_.partitions.size(); ++p) {
     const Partition& part = wanted_.partitions[p];
     const auto holder = partition::HolderIndex(part, rank_);
@@ -97,8 +98,9 @@ Status RankReader::Impl::OpenForPlainValues() {
         FLAGSTONE_ASSIGN_OR_RETURN(const auto places, PlainPlaces(role, tensor));
         for (const partition::Place& place : places) {
           if (FindPlain(place) != nullptr) continue;
-          const partition::Geometry geometry(saved(), place.partition);
-          FLAGSTONE_RETURN_IF_ERROR(OpenFile(KeeperOf(geometry, place)).status());
+          const auto geometry =
+              geometries.try_emplace(place.partition, saved(), place.partition).first;
+          FLAGSTONE_RETURN_IF_ERROR(OpenFile(KeeperOf(geometry->second, place)).status());
         }
       }
     }

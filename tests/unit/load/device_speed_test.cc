@@ -37,7 +37,7 @@ class DeviceSpeed : public ::testing::TestWithParam<double> {
   double Reached(Layout layout, const LoadOptions& options = {}, bool to_sink = false) {
     layout.world_size = 1;
     layout.groups.resize(1);
-    const SavedCheckpoint saved = MakeCheckpoint(std::move(layout), {Plain, {}, {}});
+    const SavedCheckpoint saved = MakeCheckpoint(std::move(layout), {.content = Plain});
     SimulatedDevice device({.bytes_per_second = GetParam()});
     device.AddFile("c/manifest.flagstone", saved.manifest_bytes.size(),
                    [&](uint64_t offset, std::span<std::byte> out) {

@@ -29,7 +29,7 @@ class DigestCacheTest : public ::testing::Test {
     content_ = [](const format::PlacedSegment&, uint64_t offset, std::span<std::byte> out) {
       std::fill(out.begin(), out.end(), static_cast<std::byte>(offset / 4096 % 251));
     };
-    saved_ = testing::MakeCheckpoint(layout, {content_, {}, {}});
+    saved_ = testing::MakeCheckpoint(layout, {.content = content_});
     testing::WriteFiles(saved_, directory_ / "c", content_);
     opened_ = store::OpenManifest(io::PosixFileSystem(), directory_ / "c").value();
     file_ = store::RankFileReader::Open(io::PosixFileSystem(), opened_, 0).value();

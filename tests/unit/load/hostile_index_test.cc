@@ -31,7 +31,7 @@ Layout TwoRanks() {
 class HostileIndex : public ::testing::Test {
  protected:
   Result<Checkpoint> Saved(std::function<void(format::RankIndex&)> change) {
-    const auto saved = testing::MakeCheckpoint(TwoRanks(), {{}, std::move(change), {}});
+    const auto saved = testing::MakeCheckpoint(TwoRanks(), {.content = {}, .change_index = std::move(change)});
     testing::WriteFiles(saved, directory_ / "c");
     return Checkpoint::Open(directory_ / "c");
   }

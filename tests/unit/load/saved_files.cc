@@ -22,9 +22,15 @@ const SegmentContent& Or(const SegmentContent& content) {
   return content ? content : pattern;
 }
 
+SegmentContent OfRank(uint32_t rank, const SegmentContent& content, const RankContent& of_rank) {
+  if (!of_rank) return Or(content);
+  return [rank, &of_rank](const format::PlacedSegment& segment, uint64_t offset,
+                          std::span<std::byte> out) { of_rank(rank, segment, offset, out); };
+}
+
 // Digest pages, and their digests into the index.
 std::vector<std::byte> DigestPages(format::RankIndex& index, const SavedOptions& options) {
-  const SegmentContent& content = Or(options.content);
+  const SegmentContent content = OfRank(index.rank, options.content, options.rank_content);
   std::vector<std::byte> pages(index.placement.digest_pages() * kPage);
   std::vector<std::byte> chunk;
   for (const format::PlacedSegment& segment : index.placement.segments) {
@@ -125,12 +131,12 @@ SavedCheckpoint MakeCheckpoint(Layout layout, const SavedOptions& options) {
 }
 
 void WriteFiles(const SavedCheckpoint& saved, const std::filesystem::path& directory,
-                const SegmentContent& content) {
+                const SegmentContent& content, const RankContent& rank_content) {
   std::filesystem::create_directories(directory);
   WriteFile(directory / format::kManifestName, saved.manifest_bytes);
   for (const SavedFile& file : saved.files) {
     std::vector<std::byte> bytes(file.length);
-    file.Read(0, bytes, content);
+    file.Read(0, bytes, OfRank(file.index.rank, content, rank_content));
     WriteFile(directory / file.name, bytes);
   }
 }

@@ -43,12 +43,17 @@ struct SavedCheckpoint {
   std::vector<SavedFile> files;
 };
 
+/// The same for one rank.
+using RankContent = std::function<void(uint32_t rank, const format::PlacedSegment& segment,
+                                       uint64_t offset, std::span<std::byte> out)>;
+
 struct SavedOptions {
   SegmentContent content;  ///< Null: PatternOf.
+  RankContent rank_content = {};  ///< Goes before `content`.
   /// Changes an index before it is digested.
-  std::function<void(format::RankIndex& index)> change_index;
+  std::function<void(format::RankIndex& index)> change_index = {};
   /// Changes the manifest before it is written.
-  std::function<void(format::Manifest& manifest)> change_manifest;
+  std::function<void(format::Manifest& manifest)> change_manifest = {};
   /// Changes the digest pages before they are digested.
   std::function<void(std::span<std::byte> pages)> change_digests = {};
 };
@@ -61,6 +66,6 @@ SavedCheckpoint MakeCheckpoint(Layout layout, const SavedOptions& options = {});
 
 /// Write it as files below `directory`.
 void WriteFiles(const SavedCheckpoint& saved, const std::filesystem::path& directory,
-                const SegmentContent& content = {});
+                const SegmentContent& content = {}, const RankContent& rank_content = {});
 
 }  // namespace flagstone::testing
