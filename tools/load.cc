@@ -20,6 +20,7 @@
 #include "kernel_memory.h"
 #include "progress.h"
 #include "text.h"
+#include "world.h"
 
 namespace flagstone::tools {
 namespace {
@@ -31,6 +32,7 @@ enum class Into : uint8_t { kFresh, kPrepared, kView };
 struct LoadArguments {
   std::string path;
   std::optional<uint32_t> rank;
+  WorldChoice world;
   std::vector<std::string> roles;
   bool replicated = false;
   Backend backend = Backend::kAuto;
@@ -110,10 +112,12 @@ class MemoryWatch {
 
 // --- The page cache ---
 
-// The files that the load will touch: the manifest, the rank's own file, those that its plan reads.
+// The files that the load will touch: the manifest, those that its plan reads, and in the world that
+// saved the rank's own.
 std::vector<std::filesystem::path> FilesOfPlan(const Checkpoint& checkpoint,
-                                               const RankReader& reader) {
-  std::set<uint32_t> ranks = {reader.rank()};
+                                               const RankReader& reader, uint32_t world_size) {
+  std::set<uint32_t> ranks;
+  if (world_size == checkpoint.world_size()) ranks.insert(reader.rank());
   for (const Plan::Run& run : reader.plan().runs) ranks.insert(run.rank);
   std::vector<std::filesystem::path> files = {checkpoint.path() / "manifest.flagstone"};
   for (const Checkpoint::RankFile& file : checkpoint.rank_files()) {
@@ -248,6 +252,16 @@ Result<Loaded> Transfer(Into into, const Checkpoint& checkpoint, const RankReade
   return loaded;
 }
 
+// The rank of the saved layout, or of the wanted one.
+Result<RankReader> Open(const Checkpoint& checkpoint, const LoadArguments& arguments,
+                        const LoadOptions& options) {
+  const uint32_t rank = arguments.rank.value_or(0);
+  if (!arguments.world.is_given()) return checkpoint.OpenRank(rank, options);
+  const Result<Layout> wanted = arguments.world.LayoutOf(checkpoint);
+  if (!wanted.ok()) return wanted.status();
+  return checkpoint.OpenRank(*wanted, rank, options);
+}
+
 // From before Open to the last byte; without the time in which --into prepared makes its memory.
 Result<Measurement> MeasuredLoad(const LoadArguments& arguments, const LoadOptions& options) {
   Measurement measured;
@@ -257,7 +271,7 @@ Result<Measurement> MeasuredLoad(const LoadArguments& arguments, const LoadOptio
   watch.Start();
   const Result<Checkpoint> checkpoint = Checkpoint::Open(arguments.path);
   if (!checkpoint.ok()) return checkpoint.status();
-  const Result<RankReader> reader = checkpoint->OpenRank(measured.rank, options);
+  const Result<RankReader> reader = Open(*checkpoint, arguments, options);
   if (!reader.ok()) return reader.status();
   Result<Loaded> loaded = Transfer(arguments.into, *checkpoint, *reader, watch);
   if (!loaded.ok()) return loaded.status();
@@ -278,9 +292,9 @@ Result<Measurement> Load(const LoadArguments& arguments, const LoadOptions& opti
   {
     const Result<Checkpoint> checkpoint = Checkpoint::Open(arguments.path);
     if (!checkpoint.ok()) return checkpoint.status();
-    const Result<RankReader> reader = checkpoint->OpenRank(arguments.rank.value_or(0), options);
+    const Result<RankReader> reader = Open(*checkpoint, arguments, options);
     if (!reader.ok()) return reader.status();
-    files = FilesOfPlan(*checkpoint, *reader);
+    files = FilesOfPlan(*checkpoint, *reader, arguments.world.WorldOf(*checkpoint));
   }
   if (arguments.cold) {
     const Status status = DropAll(files);
@@ -387,6 +401,7 @@ ExitCode RunLoad(const LoadArguments& arguments, const Output& output,
 void DeclareArguments(CLI::App& command, LoadArguments& arguments) {
   command.add_option("CKPT", arguments.path, "Checkpoint")->required();
   AddUint32(command, "--rank", arguments.rank, "The rank whose slices are loaded (default 0)");
+  AddWorld(command, arguments.world);
   AddNames(command, "--roles", arguments.roles, "Only these roles, for example weight,fp32");
   command.add_flag("--replicated", arguments.replicated, "Also the tensors that every rank holds");
   AddBackend(command, arguments.backend);
@@ -413,7 +428,8 @@ void DeclareArguments(CLI::App& command, LoadArguments& arguments) {
 }  // namespace
 
 void AddLoad(CLI::App& app, Invocation& invocation) {
-  CLI::App* const command = app.add_subcommand("load", "Load what one rank saved, and measure how");
+  CLI::App* const command =
+      app.add_subcommand("load", "Load what one rank saved or, of another world, wants; measure how");
   const auto arguments = std::make_shared<LoadArguments>();
   DeclareArguments(*command, *arguments);
   command->callback([arguments, &invocation] {

@@ -53,4 +53,18 @@ FLAGSTONE_EXPORT Result<Partition> MakeReplicated(const Layout& layout, Partitio
                                                   std::vector<uint32_t> tensors, RankList ranks,
                                                   std::vector<Role> roles);
 
+/// The same model over another number of ranks, each partition by its own rule: flat ones are cut
+/// evenly again (EvenCuts, alignment 2), whole ones are given out by ZeroRedundancyOwners, replicated
+/// ones are stored as MakeReplicated says, of a mesh the first axis changes its size. Errors:
+/// kInvalidArgument (world_size 0, or no multiple of a mesh's other axes) and, naming the partition,
+/// for what only its maker knows: stated pieces, replica lists, rank lists that are not the world.
+FLAGSTONE_EXPORT Result<Layout> LayoutForWorld(const Layout& layout, uint32_t world_size);
+
+/// The same model as a ZeRO stage has it: 0 everything replicated; 1 and 2 weights replicated, the
+/// other roles flat, a partition each as saved; 3 everything per tensor. Boxes become whole tensors;
+/// buffers stay replicated, attached roles whole. Errors: kInvalidArgument (stage above 3, or
+/// world_size 0).
+FLAGSTONE_EXPORT Result<Layout> LayoutForStage(const Layout& layout, uint32_t stage,
+                                               uint32_t world_size);
+
 }  // namespace flagstone
