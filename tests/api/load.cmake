@@ -5,6 +5,7 @@ flagstone_add_test(api_load_tests
   SOURCES
     load_backends_test.cc
     load_damage_test.cc
+    load_elastic_test.cc
     load_errors_test.cc
     load_large_test.cc
     load_memory_test.cc

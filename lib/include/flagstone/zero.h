@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "flagstone/export.h"
+#include "flagstone/load.h"
 #include "flagstone/partition.h"
 
 namespace flagstone {
@@ -66,5 +67,14 @@ FLAGSTONE_EXPORT Result<Layout> LayoutForWorld(const Layout& layout, uint32_t wo
 /// world_size 0).
 FLAGSTONE_EXPORT Result<Layout> LayoutForStage(const Layout& layout, uint32_t stage,
                                                uint32_t world_size);
+
+/// DeepSpeed's flat buffer of a ZeRO-1/2 partition on each rank: the slices, then zeros up to
+/// ceil(elements / (2 x ranks)) x 2 elements. For LoadOptions::shape_buffer. `layout` is the wanted
+/// one. Errors: kNotFound (no such partition), kInvalidArgument (its rule is not flat, or a rank
+/// holds more than that).
+FLAGSTONE_EXPORT Result<BufferShape> Zero12Buffer(const Layout& layout, const SegmentInfo& segment);
+/// The same of a ZeRO-3 partition (per tensor, by element): for each tensor in order
+/// ceil(elements / ranks) elements, zeros where the rank's piece is shorter or missing.
+FLAGSTONE_EXPORT Result<BufferShape> Zero3Buffer(const Layout& layout, const SegmentInfo& segment);
 
 }  // namespace flagstone

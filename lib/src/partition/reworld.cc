@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/macros.h"
+#include "base/range.h"
 #include "base/text.h"
 #include "flagstone/zero.h"
 #include "partition/validate.h"
@@ -231,6 +232,62 @@ Result<Layout> LayoutForStage(const Layout& layout, uint32_t stage, uint32_t wor
                   Join("ZeRO has the stages 0 to 3, not ", stage));
   }
   return Restage(layout, stage, world_size).Run();
+}
+
+namespace {
+
+// The partition of a segment, if its rule fits.
+template <typename Fits>
+Result<const Partition*> PartitionOf(const Layout& layout, const SegmentInfo& segment,
+                                     std::string_view wanted, const Fits& fits) {
+  for (const Partition& candidate : layout.partitions) {
+    if (candidate.id != segment.partition) continue;
+    if (fits(candidate.cut)) return &candidate;
+    return Status(StatusCode::kInvalidArgument,
+                  Join("partition ", Quote(candidate.id), " has the rule ",
+                       RuleName(candidate.cut), "; this buffer is for ", wanted));
+  }
+  return Status(StatusCode::kNotFound, Join("there is no partition ", Quote(segment.partition)));
+}
+
+}  // namespace
+
+Result<BufferShape> Zero12Buffer(const Layout& layout, const SegmentInfo& segment) {
+  FLAGSTONE_ASSIGN_OR_RETURN(
+      const Partition* part,
+      PartitionOf(layout, segment, "flat ones",
+                  [](const CutRule& cut) { return std::holds_alternative<FlatCut>(cut); }));
+  const uint64_t elements = std::get<FlatCut>(part->cut).cuts.back();
+  BufferShape shape;
+  uint64_t held = 0;
+  for (const Slice& slice : segment.slices) {
+    shape.offsets.push_back(held);
+    held += slice.end - slice.begin;
+  }
+  shape.elements = base::DivideUp(elements, 2 * uint64_t{part->ranks.size()}) * 2;
+  if (held <= shape.elements) return shape;
+  return Status(StatusCode::kInvalidArgument,
+                Join("partition ", Quote(part->id), " gives a rank ", held,
+                     " elements, more than an even share of ", shape.elements));
+}
+
+Result<BufferShape> Zero3Buffer(const Layout& layout, const SegmentInfo& segment) {
+  FLAGSTONE_ASSIGN_OR_RETURN(
+      const Partition* part,
+      PartitionOf(layout, segment, "per-tensor ones, cut by element", [](const CutRule& cut) {
+        const auto* even = std::get_if<PerTensorCut>(&cut);
+        return even != nullptr && even->unit == CutUnit::kElement;
+      }));
+  BufferShape shape;
+  auto slice = segment.slices.begin();
+  for (uint32_t m = 0; m < part->members.size(); ++m) {
+    if (slice != segment.slices.end() && slice->member == m) {
+      shape.offsets.push_back(shape.elements);
+      ++slice;
+    }
+    shape.elements += base::DivideUp(ElementsOf(layout, part->members[m]), part->ranks.size());
+  }
+  return shape;
 }
 
 }  // namespace flagstone
