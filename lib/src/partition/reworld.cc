@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts of the same model over other ranks.
 #include <algorithm>
-#include <numeric>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -146,19 +146,34 @@ class Restage {
     return AddKinds({partition.id, {}, others}, partition);
   }
 
-  // Its tensors that no other partition had a box of, parameters and buffers apart.
-  Status AddKinds(Bundle bundle, const Partition& partition) {
+  // Of each tensor the roles that no partition before has given (as boxes of it do); parameters and
+  // buffers apart.
+  Status AddKinds(const Bundle& bundle, const Partition& partition) {
     if (bundle.roles.empty()) return {};
-    Bundle buffers{bundle.id + ".buffers", {}, bundle.roles};
+    std::map<std::pair<TensorKind, std::vector<size_t>>, std::vector<uint32_t>> kinds;
     for (const Member& member : partition.members) {
-      if (!given_.insert({member.tensor, bundle.roles[0].name}).second) continue;
-      const bool buffer = layout_.tensors[member.tensor].kind == TensorKind::kBuffer;
-      (buffer ? buffers : bundle).tensors.push_back(member.tensor);
+      std::vector<size_t> missing;
+      for (size_t r = 0; r < bundle.roles.size(); ++r) {
+        if (given_.insert({member.tensor, bundle.roles[r].name}).second) missing.push_back(r);
+      }
+      if (missing.empty()) continue;
+      kinds[{layout_.tensors[member.tensor].kind, missing}].push_back(member.tensor);
     }
-    if (bundle.tensors.empty()) buffers.id = bundle.id;
-    if (!bundle.tensors.empty()) FLAGSTONE_RETURN_IF_ERROR(AddParameters(std::move(bundle)));
-    if (buffers.tensors.empty()) return {};
-    return Append(MakeReplicated(result_, buffers.id, buffers.tensors, world_, buffers.roles));
+    std::map<TensorKind, uint32_t> made;
+    for (const auto& [kind, tensors] : kinds) {
+      Bundle part{bundle.id, tensors, {}};
+      for (const size_t r : kind.second) part.roles.push_back(bundle.roles[r]);
+      if (kind.first == TensorKind::kBuffer) part.id += ".buffers";
+      // Two sorts of tensors of a kind are rare: their partitions are numbered.
+      if (const uint32_t number = ++made[kind.first]; number > 1) part.id += Join(".", number);
+      if (kind.first == TensorKind::kParameter) {
+        FLAGSTONE_RETURN_IF_ERROR(AddParameters(std::move(part)));
+      } else {
+        FLAGSTONE_RETURN_IF_ERROR(
+            Append(MakeReplicated(result_, part.id, part.tensors, world_, part.roles)));
+      }
+    }
+    return {};
   }
 
   Status AddParameters(Bundle bundle) {
