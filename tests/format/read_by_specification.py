@@ -187,6 +187,17 @@ def read_cut(partition):
         return {"rule": "flat", "cuts": cut.vector(0, "Q")}
     if kind == 2:
         return {"rule": "per_tensor", "unit": ["element", "row"][cut.scalar(0, "B")]}
+    if kind == 3:
+        axes = [
+            {
+                "size": axis.scalar(0, "I", 1),
+                "placement": axis.scalar(1, "B"),
+                "dimension": axis.scalar(2, "I"),
+                "split_factor": axis.scalar(3, "I", 1),
+            }
+            for axis in cut.tables(0)
+        ]
+        return {"rule": "mesh", "axes": axes}
     if kind == 4:
         return {"rule": "whole", "owners": cut.vector(0, "I")}
     if kind == 5:
@@ -196,7 +207,19 @@ def read_cut(partition):
     return {"rule": "explicit", "pieces": [dict(zip(keys, piece)) for piece in cut.vector(0, "IIQQ")]}
 
 
-def read_partition(table):
+def read_members(table, shapes):
+    """Tensors, and boxes of them: for each of `boxed` its offsets and sizes, one behind the other."""
+    members = [{"tensor": tensor} for tensor in table.vector(3, "I")]
+    bounds = table.vector(8, "Q")
+    for member in table.vector(4, "I"):
+        dimensions = len(shapes[members[member]["tensor"]])
+        members[member]["box"] = [bounds[:dimensions], bounds[dimensions : 2 * dimensions]]
+        bounds = bounds[2 * dimensions :]
+    require(bounds, [], "numbers behind the boxes")
+    return members
+
+
+def read_partition(table, shapes):
     roles = [
         {
             "name": role.text(0),
@@ -212,7 +235,7 @@ def read_partition(table):
         "id": table.text(0),
         "ranks": read_ranks(table.vector(1, "III")),
         "replicas": [read_ranks(replica.vector(0, "III")) for replica in table.tables(2)],
-        "members": [{"tensor": tensor} for tensor in table.vector(3, "I")],
+        "members": read_members(table, shapes),
         "roles": roles,
         "cut": read_cut(table),
     }
@@ -235,7 +258,7 @@ def read_layout(table):
     return {
         "world_size": table.scalar(0, "I"),
         "tensors": tensors,
-        "partitions": [read_partition(partition) for partition in table.tables(2)],
+        "partitions": [read_partition(table, [tensor["shape"] for tensor in tensors]) for table in table.tables(2)],
         "groups": [PlainData.whole(data, True)[0] if data else None for data in groups],
     }
 
@@ -296,14 +319,45 @@ def read_index(index):
     return out, sizes
 
 
+def chunk(indexes, pieces):
+    """torch.chunk, with empty lists for what is missing."""
+    share = -(-len(indexes) // pieces)
+    return [indexes[i * share : (i + 1) * share] for i in range(pieces)]
+
+
+def local_elements(shape, axes, position):
+    """spec/format.md, "Mesh": the size of a position's local tensor, 0 where it stores nothing."""
+    coordinates = []
+    for axis in reversed(axes):
+        coordinates.insert(0, position % axis["size"])
+        position //= axis["size"]
+    if any(c > 0 for c, axis in zip(coordinates, axes) if axis["placement"] == 0):
+        return 0
+    elements = 1
+    for dimension, size in enumerate(shape):
+        indexes = list(range(size))
+        for coordinate, axis in zip(coordinates, axes):
+            if axis["placement"] == 0 or axis["dimension"] != dimension:
+                continue
+            parts = chunk(indexes, axis["split_factor"] if axis["placement"] == 2 else 1)
+            indexes = [index for part in parts for index in chunk(part, axis["size"])[coordinate]]
+        elements *= len(indexes)
+    return elements
+
+
 def stored_slices(layout, partition, position, ranks):
     """spec/format.md, "Slices": (member, begin, end) of a position in the rank list."""
     cut, elements, first = partition["cut"], [], []
+    shapes = []
     for member in partition["members"]:
-        shape = layout["tensors"][member["tensor"]]["shape"]
+        shape = member["box"][1] if "box" in member else layout["tensors"][member["tensor"]]["shape"]
+        shapes.append(shape)
         elements.append(math.prod(shape))
         first.append(shape[0] if shape else 1)
     members = range(len(elements))
+    if cut["rule"] == "mesh":
+        local = [local_elements(shape, cut["axes"], position) for shape in shapes]
+        return [(m, 0, local[m]) for m in members if local[m] > 0]
     if cut["rule"] == "whole":
         return [(m, 0, elements[m]) for m in members if cut["owners"][m] == position]
     if cut["rule"] == "replicated":

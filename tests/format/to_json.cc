@@ -46,8 +46,10 @@ ordered_json CutJson(const CutRule& rule) {
   if (const auto* copies = std::get_if<ReplicatedCut>(&rule)) out["storing"] = copies->storing;
   if (const auto* mesh = std::get_if<MeshCut>(&rule)) {
     for (const MeshAxis& axis : mesh->axes) {
-      out["axes"].push_back(
-          {axis.size, static_cast<int>(axis.placement), axis.dimension, axis.split_factor});
+      out["axes"].push_back({{"size", axis.size},
+                             {"placement", static_cast<int>(axis.placement)},
+                             {"dimension", axis.dimension},
+                             {"split_factor", axis.split_factor}});
     }
   }
   if (const auto* stated = std::get_if<ExplicitCut>(&rule)) {
