@@ -176,13 +176,23 @@ class LoadRun {
     return range;
   }
 
+  // Whether more than a tenth of what is read is wanted by other ranks: chunks of which this one wants
+  // a part. What pads segments to pages is nobody's.
+  static bool ReadsForOthers(const Batch& batch) {
+    uint64_t wanted = 0;
+    for (const load::SourceRun& run : batch.runs) wanted += load::WantedBytes(run);
+    uint64_t data = 0;
+    for (const load::ChunkRead& read : batch.chunks.reads) {
+      data += std::min(read.chunks.begin + read.chunks.size, read.segment->bytes) -
+              read.chunks.begin;
+    }
+    return data > wanted && data - wanted > wanted / 10;
+  }
+
   // A few files at a time, in the order of ranks.
   Status ReadBatch(const Batch& batch, bool replicated) {
     const auto& reads = batch.chunks.reads;
-    uint64_t wanted = 0;
-    for (const load::SourceRun& run : batch.runs) wanted += load::WantedBytes(run);
-    // Chunks that are read for a small part of them are wanted by the other ranks of the node, too.
-    const bool shared = replicated || batch.chunks.bytes() / 11 * 10 > wanted;
+    const bool shared = replicated || ReadsForOthers(batch);
     for (size_t begin = 0; begin < reads.size();) {
       size_t end = begin;
       size_t files = 0;
