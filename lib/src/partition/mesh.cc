@@ -8,23 +8,35 @@
 namespace flagstone::partition {
 namespace {
 
-// Indexes [begin, end) counted along `held`, appended to `out`.
-void AppendPart(const Intervals& held, uint64_t begin, uint64_t end, Intervals& out) {
-  uint64_t before = 0;
-  for (const Interval& interval : held) {
-    const uint64_t from = std::max(begin, before);
-    const uint64_t to = std::min(end, before + interval.size());
-    if (from < to) {
-      const Interval part{interval.begin + (from - before), interval.begin + (to - before)};
+// Takes parts of a list of intervals, counted along it, from its beginning to its end.
+class Taker {
+ public:
+  explicit Taker(const Intervals& held) : held_(held) {}
+
+  // Indexes [begin, end), behind those that were taken before, appended to `out`.
+  void Append(uint64_t begin, uint64_t end, Intervals& out) {
+    while (at_ < held_.size() && before_ + held_[at_].size() <= begin) Advance();
+    while (begin < end && at_ < held_.size()) {
+      const Interval& interval = held_[at_];
+      const uint64_t to = std::min(end, before_ + interval.size());
+      const Interval part{interval.begin + (begin - before_), interval.begin + (to - before_)};
       if (!out.empty() && out.back().end == part.begin) {
         out.back().end = part.end;
       } else {
         out.push_back(part);
       }
+      begin = to;
+      if (to == before_ + interval.size()) Advance();
     }
-    before += interval.size();
   }
-}
+
+ private:
+  void Advance() { before_ += held_[at_++].size(); }
+
+  const Intervals& held_;
+  size_t at_ = 0;
+  uint64_t before_ = 0;  // indexes of the intervals before that one
+};
 
 // Piece `index` of `pieces` into which torch.chunk cuts `size`.
 Interval Chunk(uint64_t size, uint64_t pieces, uint64_t index) {
@@ -67,12 +79,13 @@ uint32_t Mesh::StoringPosition(uint32_t position) const {
 // coordinate has its part of every piece, one behind the other.
 Intervals Mesh::Take(const Intervals& held, const Axis& axis, uint32_t coordinate) {
   const uint64_t total = TotalSize(held);
+  Taker taker(held);
   Intervals taken;
   for (uint32_t i = 0; i < axis.split_factor; ++i) {
     const Interval piece = Chunk(total, axis.split_factor, i);
     if (piece.size() == 0) break;
     const Interval part = Chunk(piece.size(), axis.size, coordinate);
-    AppendPart(held, piece.begin + part.begin, piece.begin + part.end, taken);
+    taker.Append(piece.begin + part.begin, piece.begin + part.end, taken);
   }
   return taken;
 }
@@ -90,14 +103,12 @@ Intervals Mesh::Held(uint32_t position, uint32_t dimension, uint64_t size) const
 uint64_t Mesh::HeldSize(uint32_t position, uint32_t dimension, uint64_t size) const {
   for (const Axis& axis : axes_) {
     if (!axis.shards || axis.dimension != dimension) continue;
+    if (size == 0) return 0;
+    // Pieces of one size, and what is left for the last.
     const uint32_t coordinate = position / axis.step % axis.size;
-    uint64_t taken = 0;
-    for (uint32_t i = 0; i < axis.split_factor; ++i) {
-      const Interval piece = Chunk(size, axis.split_factor, i);
-      if (piece.size() == 0) break;
-      taken += Chunk(piece.size(), axis.size, coordinate).size();
-    }
-    size = taken;
+    const uint64_t piece = base::DivideUp(size, axis.split_factor);
+    size = size / piece * Chunk(piece, axis.size, coordinate).size() +
+           Chunk(size % piece, axis.size, coordinate).size();
   }
   return size;
 }

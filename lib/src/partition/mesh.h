@@ -42,7 +42,7 @@ class Mesh {
 
   /// What `position` has of a dimension of `size` indexes. Cost: O(axes + intervals).
   Intervals Held(uint32_t position, uint32_t dimension, uint64_t size) const;
-  /// As many as Held gives. Cost: as Held, O(axes) where no axis is strided.
+  /// As many as Held gives. Cost: O(axes).
   uint64_t HeldSize(uint32_t position, uint32_t dimension, uint64_t size) const;
 
   /// Some indexes of a dimension that storing positions have: `offset` is what the coordinates of

@@ -269,6 +269,7 @@ class Planner {
   // A piece that is cut along other lines than what is saved: rectangles against rectangles.
   Status PlanPatches(const Geometry& wanted, uint32_t r, uint32_t index, const SegmentPiece& piece,
                      uint32_t holder) {
+    if (piece.slice.begin == piece.slice.end) return {};  // its boxes were not compared
     const Partition& partition = wanted.partition();
     const Member& member = partition.members[piece.slice.member];
     const uint64_t size = SizeOf(partition.roles[r].dtype);

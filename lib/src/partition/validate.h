@@ -20,7 +20,8 @@ inline constexpr size_t kMaxDimensions = 64;
 /// Dimensions of one tensor that boxes and meshes of a layout may cut: the work of comparing boxes
 /// doubles with each. Row, column and expert parallelism cut three at most.
 inline constexpr uint32_t kMaxCutDimensions = 5;
-/// Pieces into which a strided shard may cut a dimension first: the product of the other axes' sizes.
+/// Pieces into which the strided shards of one dimension may cut it first, all together: as a rule the
+/// product of the other axes' sizes.
 inline constexpr uint32_t kMaxSplitFactor = 4096;
 /// Axes of a mesh.
 inline constexpr size_t kMaxMeshAxes = 16;

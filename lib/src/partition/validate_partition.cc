@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -205,8 +206,16 @@ class PartitionCheck {
       return Fail("has a mesh of ", cut.axes.size(), " axes, more than ", kMaxMeshAxes);
     }
     uint64_t positions = 1;
+    std::map<uint32_t, uint64_t> splits;  // of each dimension
     for (size_t i = 0; i < cut.axes.size(); ++i) {
       FLAGSTONE_RETURN_IF_ERROR(CheckAxis(i, cut.axes[i]));
+      uint64_t& split = splits.try_emplace(cut.axes[i].dimension, 1).first->second;
+      split *= cut.axes[i].split_factor;
+      if (split > kMaxSplitFactor) {
+        return Fail("cuts dimension ", cut.axes[i].dimension, " into ", split,
+                    " pieces by the split factors of its mesh axes; they may be ", kMaxSplitFactor,
+                    " together");
+      }
       positions = CheckedMultiply(positions, cut.axes[i].size)
                       .value_or(std::numeric_limits<uint64_t>::max());
     }

@@ -169,6 +169,10 @@ TEST(MeshRule, WhatItRefuses) {
   ExpectRefused(Meshed(6, {{{6, kStridedShard, 0, 0}}}), "it may be 1 to 4096");
   ExpectRefused(Meshed(6, {{{6, static_cast<MeshPlacement>(7)}}}), "mesh placement value 7");
   ExpectRefused(Meshed(1, {std::vector<MeshAxis>(17)}), "a mesh of 17 axes, more than 16");
+  ExpectRefused(Meshed(1, {{{1, kStridedShard, 0, 64}, {1, kStridedShard, 0, 65}}}),
+                "cuts dimension 0 into 4160 pieces by the split factors");
+  EXPECT_TRUE(
+      ValidateLayout(Meshed(1, {{{1, kStridedShard, 0, 64}, {1, kStridedShard, 1, 65}}})).ok());
   MeshCut many;
   for (uint32_t d = 0; d < 6; ++d) many.axes.push_back({1, kShard, d});
   ExpectRefused(Meshed(1, many, std::vector<uint64_t>(6, 2)), "cuts 6 dimensions of tensor 't0'",

@@ -338,6 +338,19 @@ TEST(PlanMoves, AnAttachedValueStaysWithItsBox) {
             "the checkpoint, but a value for the box at [0, 0] of sizes [4, 3] is wanted");
 }
 
+// Boxes of a tensor without elements may be anything; nothing is looked up in them.
+TEST(PlanMoves, BoxesWithoutElementsAreNotCompared) {
+  std::vector<uint64_t> shape(12, 3);
+  shape[0] = 0;
+  Layout saved = LayoutOf(1, {shape, {5}});
+  saved.partitions = {MakeWhole("p", {0, 1}, RankList::World(1), {{.name = "fp32"}}, {0, 0})};
+  Layout wanted = saved;
+  std::vector<uint64_t> sizes(12, 1);
+  sizes[0] = 0;
+  saved.partitions[0].members[0].box = Box{std::vector<uint64_t>(12, 0), sizes};
+  EXPECT_THAT(Plan(saved, wanted, 0).moves, ElementsAre(Move{0, 0, 0, 0, 0, 0, 20}));
+}
+
 TEST(PlanMoves, AnotherBlockIsRefused) {
   Layout saved = Zero12(1, {{64}});
   saved.partitions[0].roles[0].block = 16;
