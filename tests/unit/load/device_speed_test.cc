@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ class DeviceSpeed : public ::testing::TestWithParam<double> {
   double Reached(Layout layout, const LoadOptions& options = {}, bool to_sink = false) {
     layout.world_size = 1;
     layout.groups.resize(1);
+    return ReachedBy(std::move(layout), std::nullopt, 0, options, to_sink);
+  }
+  // The same for a rank of the saved layout, or of another.
+  double ReachedBy(Layout layout, const std::optional<Layout>& wanted, uint32_t rank,
+                   const LoadOptions& options = {}, bool to_sink = false) {
     const SavedCheckpoint saved = MakeCheckpoint(std::move(layout), {.content = Plain});
     SimulatedDevice device({.bytes_per_second = GetParam()});
     device.AddFile("c/manifest.flagstone", saved.manifest_bytes.size(),
@@ -44,13 +50,15 @@ class DeviceSpeed : public ::testing::TestWithParam<double> {
                      std::copy_n(saved.manifest_bytes.begin() + static_cast<ptrdiff_t>(offset),
                                  out.size(), out.begin());
                    });
-    const testing::SavedFile& file = saved.files[0];
-    device.AddFile("c/" + file.name, file.length, [&](uint64_t offset, std::span<std::byte> out) {
-      file.Read(offset, out, Plain);
-    });
+    for (const testing::SavedFile& file : saved.files) {
+      device.AddFile("c/" + file.name, file.length, [&](uint64_t offset, std::span<std::byte> out) {
+        file.Read(offset, out, Plain);
+      });
+    }
     const auto checkpoint = load::OpenWith(device, "c");
     EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().ToString();
-    const auto reader = checkpoint->OpenRank(0, options);
+    const auto reader = wanted ? checkpoint->OpenRank(*wanted, rank, options)
+                               : checkpoint->OpenRank(rank, options);
     EXPECT_TRUE(reader.ok()) << reader.status().ToString();
     const auto memory = reader->Allocate();
     EXPECT_TRUE(memory.ok()) << memory.status().ToString();
@@ -122,6 +130,32 @@ TEST_P(DeviceSpeed, TenThousandSmallTensorsThatStandAlone) {
   layout.partitions = {MakeWhole("p", tensors, RankList::World(1), kRoles,
                                  std::vector<uint32_t>(tensors.size(), 0))};
   EXPECT_GE(Reached(layout), 0.97);
+}
+
+// At another world size: the middle of three ranks out of what four saved, beside the same bytes of a
+// checkpoint that three saved.
+TEST_P(DeviceSpeed, AnotherWorldIsReadAsFastAsTheSame) {
+  const auto layout = [](uint32_t world, CutUnit unit, bool flat) {
+    Layout result;
+    result.world_size = world;
+    result.groups.resize(1);
+    std::vector<uint32_t> tensors;
+    // Pieces of 1.1 to 1.9 MiB, of rows of 400 elements.
+    for (uint64_t i = 0; i < 40; ++i) {
+      tensors.push_back(Add(result, std::to_string(i), 0));
+      result.tensors.back().shape = {3001 + i * 53, 400};
+    }
+    const RankList ranks = RankList::World(world);
+    result.partitions = {MakeZero3("p", tensors, ranks, kRoles)};
+    result.partitions[0].cut = PerTensorCut{unit};
+    if (flat) result.partitions = {MakeZero12(result, "p", tensors, ranks, kRoles).value()};
+    return result;
+  };
+  for (const bool flat : {true, false}) {
+    const Layout three = layout(3, CutUnit::kRow, flat);
+    const double same = ReachedBy(three, std::nullopt, 1);
+    EXPECT_GE(ReachedBy(layout(4, CutUnit::kRow, flat), three, 1), 0.9 * same);
+  }
 }
 
 // A segment each: ten thousand destinations, none of which a whole page fits.
