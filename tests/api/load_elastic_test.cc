@@ -215,6 +215,30 @@ TEST(Elastic, FieldCase_E18_TwoLoadWhatHundredsSaved) {
   }
 }
 
+TEST(Elastic, FieldCase_E18_ViewsOfHundredsOfFiles) {
+  const ScratchDirectory scratch;
+  const std::vector<std::vector<uint64_t>> shapes(100, {100});
+  const Layout layout = Odd(Rule::kWhole, 100, shapes);
+  ASSERT_EQ(RunRanks(100, [&](uint32_t rank) { return SaveRank(scratch / "c", layout, rank); }), 0);
+  const auto view_all = [&](uint32_t) {
+    const rlimit few{64, 64};
+    if (setrlimit(RLIMIT_NOFILE, &few) != 0) return 2;
+    const auto checkpoint = Checkpoint::Open(scratch / "c");
+    if (!checkpoint.ok()) return Complain(checkpoint.status());
+    const auto reader = checkpoint->OpenRank(Odd(Rule::kWhole, 1, shapes), 0);
+    if (!reader.ok()) return Complain(reader.status());
+    for (size_t t = 0; t < shapes.size(); ++t) {
+      const auto view = reader->ViewTensor("opt", "fp32", "t" + std::to_string(t));
+      if (!view.ok()) return Complain(view.status());
+      std::vector<std::byte> expected(400);
+      FillValue("t" + std::to_string(t), "fp32", 0, 0, expected);
+      if (!std::ranges::equal(view->bytes(), expected)) return 3;
+    }
+    return 0;
+  };
+  EXPECT_EQ(RunRanks(1, view_all), 0);
+}
+
 class ElasticOptions : public ::testing::Test {
  protected:
   ElasticOptions() {

@@ -106,6 +106,10 @@ class RankReader::Impl {
   bool is_same_world() const { return wanted_.world_size == saved().world_size; }
 
   Result<File> OpenFile(uint32_t rank);
+  /// Give the descriptor of a file back that is not used for now, where there are many files.
+  void RestFile(const store::RankFileReader& file) const {
+    if (files_.size() > kMaxOpenFiles) file.Close();
+  }
   Status OpenFiles(std::span<const uint64_t> source_offsets);
   Status OpenForPlainValues();
   void IndexPlainValues(store::RankFileReader& file);

@@ -256,9 +256,7 @@ class LoadRun {
         const io::ReadStats stats,
         io::ReadRanges(reader_.checkpoint_->fs, files, ranges, consumer, options));
     for (const io::ReadRange& range : ranges) done_ += range.size;
-    if (reader_.files_.size() > RankReader::Impl::kMaxOpenFiles) {
-      for (const load::ChunkRead& read : reads) reader_.files_.at(read.rank)->Close();
-    }
+    for (const load::ChunkRead& read : reads) reader_.RestFile(*reader_.files_.at(read.rank));
     report_.read_bytes += stats.read_bytes;
     report_.read_calls += stats.read_calls;
     report_.peak_buffer_bytes = std::max(report_.peak_buffer_bytes, stats.peak_buffer_bytes);

@@ -41,6 +41,7 @@ Result<std::shared_ptr<const RankReader::Impl>> RankReader::Impl::Make(
   impl->opening_bytes_ = opened.manifest_bytes;
   FLAGSTONE_RETURN_IF_ERROR(impl->OpenFiles(planned.source_offsets));
   FLAGSTONE_RETURN_IF_ERROR(impl->OpenForPlainValues());
+  for (const auto& [other, file] : impl->files_) impl->RestFile(*file);
   return std::shared_ptr<const Impl>(std::move(impl));
 }
 
@@ -53,7 +54,7 @@ Result<RankReader::Impl::File> RankReader::Impl::OpenFile(uint32_t rank) {
   files_.emplace(rank, file);
   IndexPlainValues(*file);
   if (!is_same_world() || rank != rank_) file->DropState();
-  if (files_.size() > kMaxOpenFiles) file->Close();
+  RestFile(*file);
   return file;
 }
 

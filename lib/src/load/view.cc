@@ -25,7 +25,9 @@ Result<View> RankReader::Impl::MapRange(const load::Source& source, uint64_t len
   FLAGSTONE_ASSIGN_OR_RETURN(std::shared_ptr<io::Mapping> mapping,
                              file->Map(segment.offset + chunks.begin, chunks.size));
   LoadReport own;
-  if (options_.verify) FLAGSTONE_RETURN_IF_ERROR(VerifyMapped(source, chunks, *mapping, own));
+  const Status verified = options_.verify ? VerifyMapped(source, chunks, *mapping, own) : Status();
+  RestFile(*source.file);  // the mapping stays without it
+  FLAGSTONE_RETURN_IF_ERROR(verified);
   const auto bytes = mapping->bytes().subspan(source.offset - chunks.begin, length);
   if (report != nullptr) {
     report->wanted_bytes += length;
