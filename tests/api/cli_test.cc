@@ -124,6 +124,27 @@ TEST_F(CliTest, LoadReportsEveryKeyForEveryWay) {
   }
 }
 
+// All ranks of any world together want what all ranks saved, whatever the stage.
+TEST_F(CliTest, LoadAsAnotherWorldAndStage) {
+  RunJson({"synth", Path("a"), "--params", "300K", "--tensors", "7", "--world", "4", "--stage", "2"});
+  const auto sum = [&](uint32_t world, std::vector<std::string> options) {
+    uint64_t bytes = 0;
+    for (uint32_t rank = 0; rank < world; ++rank) {
+      std::vector<std::string> arguments = {"load",   Path("a"), "--world", std::to_string(world),
+                                            "--rank", std::to_string(rank)};
+      arguments.insert(arguments.end(), options.begin(), options.end());
+      const json load = RunJson(arguments);
+      EXPECT_GE(load["verified_bytes"], load["wanted_bytes"]);
+      bytes += load["wanted_bytes"].get<uint64_t>();
+    }
+    return bytes;
+  };
+  const uint64_t optimizer = sum(4, {});
+  for (const uint32_t world : {1U, 3U, 6U}) EXPECT_EQ(sum(world, {}), optimizer);
+  // ZeRO-3 owns the weights too: 2 bytes to 12 of the optimizer's.
+  EXPECT_EQ(sum(3, {"--stage", "3"}), optimizer + optimizer / 6);
+}
+
 TEST_F(CliTest, LoadTakesRolesAndReplicatedTensors) {
   RunJson({"synth", Path("a"), "--params", "300K", "--tensors", "7", "--world", "2"});
   const auto wanted = [&](std::vector<std::string> options) {
