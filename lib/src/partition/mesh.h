@@ -31,7 +31,7 @@ uint64_t TotalSize(std::span<const Interval> intervals);
 /// The axes of a mesh by what they do to each dimension, and the position of a rank as coordinates.
 class Mesh {
  public:
-  /// `cut` is valid. `dimensions`: the largest number that a member has.
+  /// `cut` is valid.
   explicit Mesh(const MeshCut& cut);
 
   /// The dimensions that some axis shards, rising.

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <tuple>
 #include <utility>
 #include <variant>
 
@@ -280,8 +279,6 @@ class Planner {
     std::vector<std::pair<Move, Overlap>> found;
     for (const Place& at : candidates_) {
       const Geometry& saved = SavedGeometry(at.partition);
-      FLAGSTONE_RETURN_IF_ERROR(
-          CheckRole(partition.roles[r], piece.slice.member, member.tensor, at));
       std::vector<uint32_t> cut;
       AppendCutDimensionsOf(wanted, piece.slice.member, cut);
       AppendCutDimensionsOf(saved, at.member, cut);

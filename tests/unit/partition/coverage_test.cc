@@ -109,17 +109,7 @@ TEST(Coverage, AgreesWithCounting) {
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     const Draw draw = SeededDraw(seed + 700000);
     // Start from a right answer and spoil it now and then.
-    std::vector<Box> boxes = {{{0, 0}, {8, 6}}};
-    for (uint64_t cuts = draw(5); cuts > 0; --cuts) {
-      Box& box = boxes[draw(boxes.size())];
-      const uint64_t d = draw(2);
-      if (box.sizes[d] < 2) continue;
-      Box rest = box;
-      box.sizes[d] = 1 + draw(box.sizes[d] - 1);
-      rest.offsets[d] += box.sizes[d];
-      rest.sizes[d] -= box.sizes[d];
-      boxes.push_back(rest);
-    }
+    std::vector<Box> boxes = RandomBoxes(draw, {8, 6});
     for (uint64_t spoils = draw(3); spoils > 0; --spoils) {
       Box& box = boxes[draw(boxes.size())];
       const uint64_t d = draw(2);

@@ -57,23 +57,6 @@ std::vector<RankList> RandomRanks(const Draw& draw, uint32_t world) {
   return result;
 }
 
-// Boxes that together are a tensor: it is cut in two, then perhaps a part of it again.
-std::vector<Box> RandomBoxes(const Draw& draw, const std::vector<uint64_t>& shape) {
-  std::vector<Box> boxes = {{std::vector<uint64_t>(shape.size(), 0), shape}};
-  for (uint64_t cuts = draw(4); cuts > 0 && !shape.empty(); --cuts) {
-    Box& box = boxes[draw(boxes.size())];
-    const uint64_t d = draw(shape.size());
-    if (box.sizes[d] < 2) continue;
-    Box rest = box;
-    box.sizes[d] = 1 + draw(box.sizes[d] - 1);
-    rest.offsets[d] += box.sizes[d];
-    rest.sizes[d] -= box.sizes[d];
-    boxes.push_back(rest);
-  }
-  Shuffle(draw, boxes);
-  return boxes;
-}
-
 class Builder {
  public:
   Builder(const Draw& draw, const std::vector<ModelTensor>& model, const LayoutChoice& choice)
@@ -306,6 +289,22 @@ std::vector<ModelTensor> RandomModel(const Draw& draw, uint64_t most_tensors,
 Layout RandomLayout(const Draw& draw, const std::vector<ModelTensor>& model,
                     const LayoutChoice& choice) {
   return Builder(draw, model, choice).Build();
+}
+
+std::vector<Box> RandomBoxes(const Draw& draw, const std::vector<uint64_t>& shape) {
+  std::vector<Box> boxes = {{std::vector<uint64_t>(shape.size(), 0), shape}};
+  for (uint64_t cuts = draw(4); cuts > 0 && !shape.empty(); --cuts) {
+    Box& box = boxes[draw(boxes.size())];
+    const uint64_t d = draw(shape.size());
+    if (box.sizes[d] < 2) continue;
+    Box rest = box;
+    box.sizes[d] = 1 + draw(box.sizes[d] - 1);
+    rest.offsets[d] += box.sizes[d];
+    rest.sizes[d] -= box.sizes[d];
+    boxes.push_back(rest);
+  }
+  Shuffle(draw, boxes);
+  return boxes;
 }
 
 uint64_t ModelId(const Tensor& tensor) {

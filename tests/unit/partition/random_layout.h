@@ -47,6 +47,9 @@ struct LayoutChoice {
 Layout RandomLayout(const Draw& draw, const std::vector<ModelTensor>& model,
                     const LayoutChoice& choice);
 
+/// Boxes that together are a tensor of this shape: it is cut in two, then perhaps a part of it again.
+std::vector<Box> RandomBoxes(const Draw& draw, const std::vector<uint64_t>& shape);
+
 /// The index in the model of a tensor of such a layout.
 uint64_t ModelId(const Tensor& tensor);
 
